@@ -38,18 +38,9 @@ def from_mapping(
 ) -> T:
     """Make a settings dataclass from nested plain values, checking names and types.
 
-    Args:
-        cls: A dataclass. A field that is itself a dataclass is made from a nested table.
-        values: Values as TOML or JSON parsers return them.
-        where: Dotted path of the table ``values``, such as ``optim.``, for error messages.
-        others: Whether to ignore names that the dataclass does not have, as files of other
-            libraries may contain.
-
-    Raises:
-        UnknownSettingError: A name is unknown; the message suggests the nearest known name, or
-            lists all known names.
-        MissingSettingError: A required name is missing.
-        ConfigError: A value has the wrong type, or the dataclass refuses it.
+    A field that is itself a dataclass is made from a nested table. ``where`` is the dotted path of
+    the table, such as ``optim.``, for messages. ``others`` ignores unknown names, as in files of
+    other libraries. Callers catch `UnknownSettingError` and `MissingSettingError`.
     """
     fields = _fields(typing.cast(Hashable, cls))
     for name in values:
@@ -70,7 +61,7 @@ def from_mapping(
 
 
 def with_fields(settings: T, values: Mapping[str, object]) -> T:
-    """Return a settings dataclass with some fields replaced; raises as `from_mapping`."""
+    """Return a settings dataclass with some fields replaced and checked."""
     names = _fields(typing.cast(Hashable, type(settings)))
     current = {name: getattr(settings, name) for name in names}
     return from_mapping(type(settings), current | dict(values))
@@ -82,11 +73,7 @@ def is_integer(value: object) -> TypeGuard[int]:
 
 
 def require_types(settings: DataclassInstance) -> None:
-    """Check the fields of a settings dataclass against their annotations, as `from_mapping` does.
-
-    Raises:
-        ConfigError: A field has a value of another type.
-    """
+    """Check the fields of a settings dataclass against their annotations, like `from_mapping`."""
     for name, (hint, _) in _fields(typing.cast(Hashable, type(settings))).items():
         _coerce(hint, getattr(settings, name), name)
 
@@ -97,13 +84,7 @@ def to_mapping(settings: DataclassInstance) -> dict[str, object]:
 
 
 def with_overrides(values: Mapping[str, object], overrides: Iterable[str]) -> dict[str, object]:
-    """Apply overrides such as ``optim.lr=2e-5`` to nested plain values.
-
-    The right-hand side is parsed as a TOML value; if that fails, it is a plain string.
-
-    Raises:
-        ConfigError: An override has no ``=``, or its path goes through a value that is not a table.
-    """
+    """Apply overrides such as ``optim.lr=2e-5``; what is not a TOML value is a plain string."""
     merged: dict[str, Any] = json.loads(json.dumps(values, default=str))
     for override in overrides:
         path, equals, text = override.partition("=")
@@ -122,12 +103,7 @@ def with_overrides(values: Mapping[str, object], overrides: Iterable[str]) -> di
 
 
 def read_toml(path: Path) -> dict[str, object]:
-    """Read a TOML file.
-
-    Raises:
-        ConfigError: The file is absent, unreadable, too large or not TOML; the message names the
-            file and, if its syntax is wrong, the line.
-    """
+    """Read a TOML file; the ConfigError names the file and, if its syntax is wrong, the line."""
     import tomllib  # most commands read no TOML
 
     try:

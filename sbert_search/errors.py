@@ -32,15 +32,11 @@ class SbertSearchError(Exception):
     """Base class of all errors that this package raises on purpose."""
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Let pickle copy the error to another process without a call of ``__init__``.
-
-        By default, pickle calls ``__init__`` with ``args``. Some classes have other parameters.
-        """
+        """Let pickle copy the error without a call of ``__init__``, whose parameters differ."""
         return _made, (type(self), *self.args), self.__dict__
 
 
 def _made(kind: type[SbertSearchError], *args: object) -> SbertSearchError:
-    """Make an error without a call of ``__init__``."""
     return kind.__new__(kind, *args)
 
 

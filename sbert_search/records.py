@@ -220,35 +220,21 @@ class TaggedTokens:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer to a question: a part of the context.
+    """An answer to a question: a part of the context."""
 
-    Attributes:
-        start: Index of the first character of the answer in the context.
-        text: The answer.
-    """
-
-    start: int
+    start: int  # index of its first character in the context
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question on a text, its context.
-
-    Attributes:
-        question_id: Id of the question.
-        text: The question.
-        context: The text to answer from.
-        answers: The accepted answers; (): the context has no answer.
-        title: Title of the article that the context is from, or "".
-        source: Where the question was read.
-    """
+    """A question on a text, its context."""
 
     question_id: str
     text: str
     context: str
-    answers: tuple[Answer, ...]
-    title: str = ""
+    answers: tuple[Answer, ...]  # the accepted ones; (): the context has no answer
+    title: str = ""  # of the article that the context is from
     source: str = ""
 
 

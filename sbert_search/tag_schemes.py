@@ -32,11 +32,7 @@ class Entity(NamedTuple):
 
 
 def split_tag(tag: str) -> tuple[str, str]:
-    """Return the prefix and the type of a tag: ``("B", "person")``, or ``("O", "")``.
-
-    Raises:
-        ValueError: The tag is not ``O``, and not a prefix, ``-`` and a type.
-    """
+    """Return the prefix and the type of a tag: ``("B", "person")``, or ``("O", "")``."""
     if tag == OUTSIDE:
         return OUTSIDE, ""
     prefix, dash, kind = tag.partition("-")
@@ -56,13 +52,7 @@ def detect_scheme(tags: Iterable[str]) -> Scheme:
 
 
 def may_follow(previous: str | None, tag: str | None, scheme: Scheme) -> bool:
-    """Whether a scheme allows a tag directly after another.
-
-    Args:
-        previous: The tag before; None: ``tag`` is the first of its sequence.
-        tag: The tag; None: ``previous`` is the last of its sequence.
-        scheme: The scheme of both tags.
-    """
+    """Whether a tag may come directly after another; None: the start or end of the sequence."""
     before, kind_before = split_tag(OUTSIDE if previous is None else previous)
     prefix, kind = split_tag(OUTSIDE if tag is None else tag)
     goes_on = kind == kind_before and before in ("B", "I")
@@ -84,17 +74,12 @@ def first_fault(tags: Sequence[str], scheme: Scheme) -> int | None:
 
 
 def entities(tags: Sequence[str], scheme: Scheme, *, strict: bool = False) -> list[Entity]:
-    """Return the entities that a sequence of tags denotes, in order.
+    """Return the entities that a sequence of tags of either scheme denotes, in order.
 
-    Args:
-        tags: Tags of either scheme.
-        scheme: The scheme by which ``strict`` judges them.
-        strict: Whether only entities that follow the scheme count. False: as ``conlleval`` reads
-            tags, an ``I`` or ``L`` with no entity of its type to continue begins an entity, and an
-            entity ends where the next one begins.
-
-    Raises:
-        ValueError: A tag belongs to neither scheme or, if ``strict``, not to ``scheme``.
+    With ``strict``, only entities that follow ``scheme`` count. Otherwise, as ``conlleval`` reads
+    tags, an ``I`` or ``L`` with no entity of its type to continue begins an entity, and an entity
+    ends where the next one begins. A ValueError says that a tag belongs to neither scheme or, if
+    ``strict``, not to ``scheme``.
     """
     found: list[Entity] = []
     open_kind, start, closed = "", 0, False
@@ -124,9 +109,5 @@ def tags_of(found: Iterable[Entity], length: int, scheme: Scheme) -> tuple[str, 
 
 
 def convert(tags: Sequence[str], scheme: Scheme, to: Scheme) -> tuple[str, ...]:
-    """Return the tags of the scheme ``to`` that denote the same entities.
-
-    Tags that break ``scheme`` are read as `entities` does by default, so that converting to the
-    same scheme repairs them.
-    """
+    """Return the tags of the scheme ``to`` for the same entities; faulty tags are repaired."""
     return tags_of(entities(tags, scheme), len(tags), to)

@@ -20,31 +20,19 @@ _NONE: Mapping[str, Never] = MappingProxyType({})
 
 
 class Command(NamedTuple):
-    """A command that a wing adds.
+    """A command that a wing adds."""
 
-    Attributes:
-        home: Its ``module:attribute``.
-        line: The first sentence of its help, for a command without a group.
-        examples: Command lines that the end of its help shows.
-    """
-
-    home: str
-    line: str = ""
-    examples: Sequence[str] = ()
+    home: str  # its module:attribute
+    line: str = ""  # first sentence of its help, for a command without a group
+    examples: Sequence[str] = ()  # command lines that the end of its help shows
 
 
 class Wing(NamedTuple):
-    """What a wing adds; its modules are imported when something of them is first used.
+    """What a wing adds; its modules are imported when something of them is first used."""
 
-    Attributes:
-        public: The names that `sbert_search` offers, by module.
-        commands: Commands by name, such as ``index export``.
-        parts: Module, or ``module:attribute``, of what the rest asks for with `part`.
-    """
-
-    public: Mapping[str, Sequence[str]] = _NONE
-    commands: Mapping[str, Command] = _NONE
-    parts: Mapping[str, str] = _NONE
+    public: Mapping[str, Sequence[str]] = _NONE  # names that `sbert_search` offers, by module
+    commands: Mapping[str, Command] = _NONE  # by name, such as "index export"
+    parts: Mapping[str, str] = _NONE  # module or module:attribute of what the rest asks for
 
 
 @cache
@@ -81,11 +69,7 @@ def part(name: str) -> Any:
 
 
 def required_part(name: str, what: str) -> Any:
-    """Return what a wing adds under a name.
-
-    Raises:
-        ConfigError: No wing adds it, so ``what`` cannot be had.
-    """
+    """Return what a wing adds under a name, or raise a ConfigError that refuses ``what``."""
     found = part(name)
     if found is None:
         raise ConfigError(f"{what} is not possible: this installation has no {name}.")

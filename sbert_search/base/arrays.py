@@ -1,9 +1,7 @@
 """Types of arrays and operations on them; `.npy` files, whose header is never parsed.
 
-The caller knows the dtype and shape of each file from a manifest. Dtype and shape determine the
-header. See "npy headers are compared, not parsed" in docs/decisions.md.
-
-Source: NumPy documentation, "A simple file format for NumPy arrays" (NEP 1), version 1.0.
+The caller knows the dtype and shape of each file from a manifest. See "npy headers are compared,
+not parsed" in docs/decisions.md. The format is NumPy's (NEP 1), version 1.0.
 """
 
 from __future__ import annotations
@@ -27,11 +25,8 @@ Scores of longer vectors could be larger than the largest float32.
 
 
 def distinct(values: Ints) -> Ints:
-    """Return the distinct values, ascending, int64 (m,).
-
-    `numpy.unique` is not used: its first call imports the subpackage of masked arrays, which would
-    delay a search in a new process.
-    """
+    """Return the distinct values, ascending, int64 (m,)."""
+    # Not `numpy.unique`: its first call imports masked arrays, which delays a search.
     ordered = np.sort(values)
     first = np.ones(len(ordered), bool)
     first[1:] = ordered[1:] != ordered[:-1]
@@ -72,11 +67,7 @@ def write(place: Place, array: NDArray[np.generic]) -> files.NewFile:
 
 
 def read(view: memoryview, dtype: DTypeLike, shape: tuple[int, ...]) -> NDArray[Any]:
-    """Return the mapped bytes of a file as an array, without copying them.
-
-    Raises:
-        AnotherArray: The header or the size does not match the dtype and shape.
-    """
+    """Return the mapped bytes of a file as an array, without a copy, or raise `AnotherArray`."""
     expected = header(dtype, shape)
     if bytes(view[: len(expected)]) != expected:
         raise AnotherArray(f"an npy header for {np.dtype(dtype)} {shape}", "another header")

@@ -20,16 +20,11 @@ ABANDONED_S = 24 * 3600
 
 
 def cache_folder(name: str) -> Path:
-    """Return the path of the cache folder for one kind of result; the folder need not exist.
-
-    The folder is a subfolder of ``$XDG_CACHE_HOME/sbert-search``, or of ``~/.cache/sbert-search``
-    if the variable XDG_CACHE_HOME is unset or a relative path. For a user without a home folder, as
-    in some containers, the result is a path below ``/dev/null``, where nothing can be written.
-
-    Source: the XDG Base Directory Specification 0.8.
-    """
+    """Return the path of the cache folder for one kind of result; the folder need not exist."""
+    # XDG Base Directory Specification 0.8, which ignores a relative path.
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
     root = base if base.is_absolute() else Path(os.path.expanduser("~/.cache"))
+    # A user without a home folder, as in some containers, gets a path that cannot be written.
     return (root if root.is_absolute() else Path(os.devnull)) / "sbert-search" / name
 
 
@@ -39,10 +34,7 @@ def digest_of(key: object) -> str:
 
 
 def recalled(name: str, key: object, is_valid: Callable[[Any], bool]) -> Any:
-    """Return the cached value of a key; None if no valid value is cached.
-
-    The arguments are those of `remembered`.
-    """
+    """Return the cached value of a key; None if no valid value is cached."""
     with contextlib.suppress(OSError, ValueError):
         if is_valid(value := json.loads(_path(name, key).read_bytes())):
             return value
@@ -56,13 +48,9 @@ def _path(name: str, key: object) -> Path:
 def remembered(
     name: str, key: object, compute: Callable[[], Any], is_valid: Callable[[Any], bool]
 ) -> Any:
-    """Return the cached value of a key, or compute and cache it.
+    """Return the cached value of a key if it is valid, or compute and cache it.
 
-    Args:
-        name: Kind of the value; the name of its cache folder.
-        key: Everything that the value depends on, as a JSON value.
-        compute: Returns the value, which JSON must be able to hold.
-        is_valid: Checks a value read from the cache; an invalid value is computed again.
+    ``name`` is the cache folder. ``key`` is a JSON value with everything that the value depends on.
     """
     found = recalled(name, key, is_valid)
     if found is not None:
@@ -75,20 +63,13 @@ def remembered(
 
 
 def write_cached(path: Path, data: bytes) -> None:
-    """Write a file of the cache. If several processes write it at once, the last of them wins.
-
-    Each call has a temporary file with a random name. A name made of the process id would not be
-    unique, since processes in two containers may have the same id. Temporary files in the folder
-    that are older than a day are removed, since the processes that wrote them were killed.
-
-    Raises:
-        OSError: The file cannot be written.
-    """
+    """Write a file of the cache. If several processes write it at once, the last of them wins."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    for temporary in path.parent.glob("*.tmp"):
+    for temporary in path.parent.glob("*.tmp"):  # killed processes left the old ones
         with contextlib.suppress(OSError):  # another process removed it
             if time.time() - temporary.stat().st_mtime > ABANDONED_S:
                 files.disk.unlink(temporary)
+    # A random name: processes in two containers may have the same id.
     with files.replacing(path, ending=f".{os.urandom(8).hex()}.tmp") as file:
         file.write(data)
 
@@ -111,14 +92,7 @@ class CachedFunction(Protocol[P, R_co]):
 def typed_lru_cache(
     maxsize: int,
 ) -> Callable[[Callable[P, R_co]], CachedFunction[P, R_co]]:
-    """Decorate a function with `functools.lru_cache`, so that its calls are type-checked.
-
-    The type of `functools.lru_cache` accepts any hashable arguments, so mypy would not see that a
-    call lacks one.
-
-    Args:
-        maxsize: Number of results that are kept; the least recently used is dropped.
-    """
+    """Decorate a function with `functools.lru_cache`, whose own type accepts any arguments."""
 
     def decorate(function: Callable[P, R_co]) -> CachedFunction[P, R_co]:
         return cast("CachedFunction[P, R_co]", lru_cache(maxsize)(function))

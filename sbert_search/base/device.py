@@ -23,12 +23,7 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def resolve_device(name: str = "auto") -> torch.device:
-    """Return the device of a name; "auto" chooses CUDA, then MPS, then the CPU.
-
-    Raises:
-        ConfigError: The name is invalid or lists several devices, or this machine or build of torch
-            does not have the device.
-    """
+    """Return the device of a name; "auto" chooses CUDA, then MPS, then the CPU."""
     if len(device_names(name)) > 1:
         raise ConfigError(f"{name!r} names several devices; name one.")
     if name == "auto":
@@ -47,15 +42,7 @@ def resolve_device(name: str = "auto") -> torch.device:
 
 
 def resolve_precision(precision: Precision, device: torch.device) -> torch.dtype:
-    """Choose the dtype of matrix products.
-
-    "auto" is bf16 on a CUDA device that supports it, otherwise fp32. This function measures
-    nothing. The functions of the module `models.encoder.precision` measure whether bf16 is faster
-    than fp32 on a CPU.
-
-    Raises:
-        ConfigError: The precision is not auto, fp32, bf16 or fp16, or it is fp16 on the CPU.
-    """
+    """Choose the dtype of matrix products; "auto": bf16 on CUDA devices that have it, else fp32."""
     if precision == "auto":
         if device.type != "cuda":
             return torch.float32
@@ -69,12 +56,7 @@ def resolve_precision(precision: Precision, device: torch.device) -> torch.dtype
 
 
 def computes_on_cpu(devices: str, precision: str) -> bool:
-    """Whether all devices are the CPU, and the CPU computes this precision with fast kernels.
-
-    Args:
-        devices: A device name, or several separated by commas, as `device_names` reads them.
-        precision: fp32, bf16, fp16 or int8; the answer for another string is False.
-    """
+    """Whether all devices are the CPU, and the CPU computes this precision with fast kernels."""
     found = map(resolve_device, device_names(devices))
     if any(device.type != "cpu" for device in found):
         return False
@@ -84,19 +66,14 @@ def computes_on_cpu(devices: str, precision: str) -> bool:
 
 
 def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[object]:
-    """Return a context in which torch computes matrix products in ``dtype``.
-
-    With float32, autocast is off in the context.
-    """
+    """Return a context in which torch computes matrix products in ``dtype``; fp32 turns it off."""
     return torch.autocast(device.type, dtype, enabled=dtype != torch.float32)
 
 
 def to_device(tree: object, device: torch.device) -> Any:
     """Return nested dicts, lists and tuples with all their tensors on a device.
 
-    The dicts, lists and tuples are new; a tensor that is on the device already is not copied. An
-    object of another type is moved by its method ``to``. If it has no such method, it is returned
-    unchanged.
+    An object of another type is moved by its method ``to``, or returned unchanged if it has none.
     """
     if isinstance(tree, Tensor):
         return tree.to(device, non_blocking=True)
@@ -128,8 +105,7 @@ def send(values: NDArray[Any], device: torch.device | str) -> Tensor:
 def fetch(tensor: Tensor) -> Callable[[], NDArray[np.float32]]:
     """Start copying a float32 tensor to the host; the returned function waits for the copy.
 
-    On CUDA this function does not wait for the computation of the tensor, nor for the copy. So the
-    caller can prepare and start the next batch before it calls the returned function.
+    On CUDA this function waits for nothing, so the caller can start the next batch meanwhile.
     """
     if tensor.device.type != "cuda":
         values = tensor.cpu().numpy()
@@ -161,15 +137,10 @@ class MatmulRate(NamedTuple):
 
 @typed_lru_cache(maxsize=8)
 def matmul_rate(device: torch.device, dtype: torch.dtype, size: int | None = None) -> MatmulRate:
-    """Measure the product of two square matrices: the fastest of six runs.
+    """Measure the product of two square matrices, the fastest of six runs, for about a second.
 
-    On a CPU, the product with a prepacked factor by oneDNN is measured as well, and the faster
-    kernel is returned. The measurement takes about a second; its result is cached.
-
-    Args:
-        device: Device that computes the product.
-        dtype: Dtype of both matrices.
-        size: Number of rows, and of columns, of both matrices; None: 8192 on CUDA, 1024 elsewhere.
+    On a CPU, oneDNN's product with a prepacked factor is measured as well, and the faster one
+    counts. ``size`` is the number of rows; None: 8192 on CUDA, 1024 elsewhere.
     """
     size = size or (8192 if device.type == "cuda" else 1024)
     factor = torch.ones(size, size, device=device, dtype=dtype)
@@ -194,10 +165,7 @@ def _best_seconds(work: Callable[[], Tensor], device: torch.device) -> float:
 
 
 def memory_bytes(device: torch.device) -> int:
-    """Return the peak memory allocated on a CUDA device; otherwise the memory of this process now.
-
-    Both are numbers of bytes.
-    """
+    """Return the peak memory allocated on a CUDA device, or else the memory of this process now."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return anonymous_bytes()

@@ -1,12 +1,8 @@
-"""Communication between the ranks (processes) that torchrun started.
+"""Communication between the ranks (processes) that torchrun started; without it there is one.
 
-Without torchrun there is one rank. Gradients are summed over the ranks after the backward pass, not
-averaged. Each rank divides its loss by the number of examples or tokens of the whole batch, so the
-sum is the gradient of the whole batch. See "Gradients are summed after the backward pass" in
-docs/decisions.md.
-
-If another rank ends or stops answering, every exchange with the other ranks raises a
-`TrainingError`.
+Gradients are summed over the ranks, not averaged: each rank divides its loss by the number of
+examples or tokens of the whole batch. See "Gradients are summed after the backward pass" in
+docs/decisions.md. If another rank ends or stops answering, every exchange raises a `TrainingError`.
 """
 
 from __future__ import annotations
@@ -37,18 +33,11 @@ _TIMEOUT_S = 4 * 3600  # default: the other ranks wait while rank 0 tokenises, e
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """The rank of this process, and its communication with the other ranks.
-
-    Attributes:
-        rank: Number of this process, from 0; rank 0 writes the log and the checkpoints.
-        world: Number of ranks.
-        local_rank: Number of this process among those of this machine, from 0; also the number of
-            its CUDA device.
-    """
+    """The rank of this process, and its communication with the other ranks."""
 
     rank: int = 0
-    world: int = 1
-    local_rank: int = 0
+    world: int = 1  # number of ranks
+    local_rank: int = 0  # among the ranks of this machine; also the number of its CUDA device
 
     @property
     def first(self) -> bool:
@@ -82,17 +71,10 @@ class Ranks:
         return done
 
     def gather(self, rows: Tensor) -> tuple[Tensor, slice]:
-        """Concatenate the rows of all ranks; the number of rows may differ.
+        """Concatenate the rows (n, ...) of all ranks, in order; the slice is of this rank's rows.
 
-        The result has no gradient. The caller computes the loss of the whole batch on every rank,
-        and backpropagates only the gradient of the rank's own rows. `sum_gradients` then gives the
-        gradient of the whole batch.
-
-        Args:
-            rows: This rank's rows, (n, ...).
-
-        Returns:
-            The rows of rank 0, 1, ..., and the slice of this rank's rows.
+        The number of rows may differ. The result has no gradient: every rank computes the loss of
+        the whole batch and backpropagates only the gradient of its own rows.
         """
         if self.world == 1:
             return rows, slice(0, len(rows))
@@ -137,11 +119,7 @@ class Ranks:
 
     @contextmanager
     def _exchange(self) -> Iterator[None]:
-        """Turn the error of a failed exchange into a `TrainingError` that names this rank.
-
-        Raises:
-            TrainingError: Another rank ended or cannot be reached.
-        """
+        """Turn the error of a failed exchange into a `TrainingError` that names this rank."""
         try:
             yield
         except torch.OutOfMemoryError:
@@ -162,11 +140,6 @@ def join_ranks() -> Iterator[Ranks]:
 
     CPU tensors are exchanged by Gloo, CUDA tensors by NCCL. An existing process group is used and
     stays open. Only rank 0 shows progress and notes.
-
-    Raises:
-        TrainingError: The ranks do not find each other.
-        ConfigError: The environment variable `TIMEOUT` is not a number of seconds, or torchrun is
-            set to restart ranks in a way that would fail.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 and not dist.is_initialized():
         yield Ranks()
@@ -186,11 +159,7 @@ def join_ranks() -> Iterator[Ranks]:
 
 
 def timeout() -> float:
-    """Return the seconds that a rank waits for the others.
-
-    Raises:
-        ConfigError: The environment variable `TIMEOUT` is not a number above 0.
-    """
+    """Return the seconds that a rank waits for the others."""
     given = os.environ.get(TIMEOUT, str(_TIMEOUT_S))
     try:
         seconds = float(given)
@@ -223,13 +192,10 @@ def _open_group() -> None:
 
 
 def _require_fresh_addresses() -> None:
-    """Refuse restarts by torchrun that would fail.
+    """Refuse restarts by torchrun that would fail (pytorch issue 135712).
 
-    torchrun keeps one store of addresses for all restarts. A restarted rank would read the
-    addresses of the ranks that ran before the restart (pytorch issue 135712).
-
-    Raises:
-        ConfigError: torchrun may restart ranks, and these would use the store of the ranks before.
+    torchrun keeps one store of addresses for all restarts, so a restarted rank would read the
+    addresses of the ranks before.
     """
     restarts = int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0"))
     if restarts and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":

@@ -1,14 +1,9 @@
 """Durable writes, through which every file is written; memory-mapped reads, temporary folders.
 
 Every change of these files is one call of a `Disk` method, so a test can replace the `Disk` object
-by one that fails at the n-th call. A new file is opened exclusively, hashed while it is written,
-and fsynced before it is closed. It has no effect until a manifest (the list of the files of an
-index) refers to it, or until its temporary folder is renamed. A failed fsync is never repeated: the
-kernel may have dropped the data, and a second call could report success.
-
-Python's `mmap` keeps one descriptor per mapped file, and an index of many segments can have more
-files than a process may open (256 on macOS by default). See "A mapped file holds no descriptor" in
-docs/decisions.md.
+by one that fails at the n-th call. A new file has no effect until a manifest (the list of the files
+of an index) refers to it, or until its temporary folder is renamed. A failed fsync is never
+repeated: the kernel may have dropped the data, and a second call could report success.
 """
 
 from __future__ import annotations
@@ -37,15 +32,7 @@ _FAILED = ctypes.c_void_p(-1).value
 
 
 def mapped(fd: int, n_bytes: int) -> memoryview:
-    """Map an open file into memory for reading; the descriptor can be closed after that.
-
-    Args:
-        fd: Descriptor of a regular file.
-        n_bytes: Number of bytes to map from the start of the file, at least 1.
-
-    Raises:
-        OSError: The file cannot be mapped, for example because the address space is full.
-    """
+    """Map the first ``n_bytes`` of an open file into memory; its descriptor can then be closed."""
     return np.asarray(_Mapping(fd, n_bytes)).data
 
 
@@ -75,7 +62,8 @@ class _Mapping:
 def _libc() -> ctypes.CDLL:
     """Load the C library, whose ``mmap`` keeps no descriptor.
 
-    From Python 3.13 on, ``mmap.mmap`` of Python with ``trackfd=False`` keeps no descriptor either.
+    Python's keeps one (from 3.13 on, not with ``trackfd=False``), and an index can have more files
+    than a process may open: see "A mapped file holds no descriptor" in docs/decisions.md.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = ctypes.c_void_p
@@ -90,10 +78,7 @@ BUFFER_BYTES = 1 << 20  # small writes are buffered up to this size; larger writ
 
 
 class Disk:
-    """The operations that change files and folders on disk, one change per method.
-
-    A `Place` is the name of a file or folder: a path, or an `Entry` of an open folder.
-    """
+    """The operations that change files and folders on disk, one change per method."""
 
     def open_new(self, place: Place) -> int:
         """Create a file that must not exist and return its descriptor."""
@@ -175,9 +160,8 @@ def use_disk(replacement: Disk) -> Iterator[None]:
 class NewFile(RawIOBase):
     """A new file, with its size and xxh3_128 digest.
 
-    The bytes of the file are durable once the context exits without an error. Its name is durable
-    once the caller has called `Disk.fsync_folder`. After an exception the partial file stays for a
-    later clean-up. It does no harm, since nothing refers to it.
+    Its bytes are durable once the context exits without an error; its name, once the caller has
+    called `Disk.fsync_folder`. After an exception the partial file stays for a later clean-up.
     """
 
     def __init__(self, place: Place) -> None:
@@ -263,19 +247,9 @@ def replacing(
 ) -> Iterator[NewFile]:
     """Write a temporary file, and rename it over ``place`` once it is durable.
 
-    Args:
-        place: The final name; an existing regular file is replaced.
-        ready: Called right before the rename; if it raises, the old file stays.
-        ending: Suffix that is appended to the name of ``place`` to name the temporary file. If two
-            processes write this temporary file at a time, the process that began first gets an
-            error.
-
-    Raises:
-        OSError: The temporary file cannot be written, another process has begun to write it, or
-            ``place`` is the path of a folder, a device or a named pipe (an `Entry` is not checked).
-            Nothing has changed.
-        ReplaceUnknown: The rename, or the fsync after it, failed; the file may have its old or new
-            content.
+    ``ready`` is called right before the rename; if it raises, the old file stays. ``ending`` is
+    appended to the name of ``place``. Of two processes that write one temporary file, the first
+    gets an OSError. An OSError means that nothing has changed, except for `ReplaceUnknown`.
     """
     if isinstance(place, Path) and place.exists() and not place.is_file():
         raise OSError(errno.EINVAL, "Not a regular file", str(place))
@@ -303,19 +277,13 @@ def replacing(
 
 
 def replace_file(place: Place, data: bytes, *, ready: Callable[[], object] | None = None) -> None:
-    """Replace a small file atomically and durably; arguments and errors as `replacing`."""
+    """Replace a small file atomically and durably, as `replacing` does."""
     with replacing(place, ready=ready) as file:
         file.write(data)
 
 
 class LineLog:
-    """A file of lines to which lines are appended durably; the first line creates the file.
-
-    Args:
-        path: The file.
-        keep: Number of lines of an existing file to keep; further lines are removed. 0: the file is
-            removed.
-    """
+    """A file of lines, appended durably; of an existing file, the first ``keep`` lines stay."""
 
     def __init__(self, path: Path, keep: int = 0) -> None:
         self.path = path
@@ -352,11 +320,7 @@ def remove_tree(path: Path) -> None:
 
 
 def open_lock(place: Place) -> int:
-    """Open a regular file for locking, create it if absent, and return its descriptor.
-
-    Raises:
-        OSError: The file cannot be created or opened, or is a link or a pipe.
-    """
+    """Open a regular file, but no link, for locking, created if absent; return its descriptor."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
     with parent_of(place) as (folder_fd, name):
         fd = os.open(name, flags, 0o644, dir_fd=folder_fd)
@@ -382,11 +346,7 @@ def xxh3_128_of(path: Path) -> str:
 
 
 def map_file(path: Place) -> memoryview:
-    """Map a regular file into memory for reading, without keeping a descriptor open.
-
-    Raises:
-        OSError: The file is absent, a link, or not a regular file.
-    """
+    """Map a regular file, not a link, into memory, without keeping a descriptor open."""
     with parent_of(path) as (folder_fd, name):
         fd = os.open(name, _READING, dir_fd=folder_fd)
     try:
@@ -408,8 +368,7 @@ def xxh3_128_of_view(view: memoryview) -> str:
 class TemporaryFolder:
     """An empty folder that is removed on request, or when this object or the process ends.
 
-    A forked process has a copy of this object. If the forked process ends, the folder stays, since
-    only the process that made the folder removes it. `tempfile.TemporaryDirectory` would remove it.
+    Only the process that made it removes it; `tempfile.TemporaryDirectory` would in a fork, too.
     """
 
     def __init__(self) -> None:

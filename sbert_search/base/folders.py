@@ -1,9 +1,7 @@
 """Access files through an open folder, never through a link; refuse outputs that are inputs.
 
 While this process works in a folder, another process can move the folder or replace it by a link.
-The path then leads to another folder, but an open descriptor still leads to the same folder. An
-`Entry` names a file below an open `Folder`; the functions of `base/files.py` accept an
-`Entry` in place of a path.
+An open descriptor still leads to the same folder, the path does not.
 """
 
 from __future__ import annotations
@@ -30,14 +28,11 @@ def identity_of(status: os.stat_result) -> Identity:
 
 
 class Folder:
-    """An open folder and its sub-folders.
+    """An open folder and its sub-folders; the path is for messages and `is_at_its_path`.
 
-    Only the descriptor of the folder itself stays open. A sub-folder is opened for each access,
-    never through a link, and must be the same folder as at its first access.
-
-    Args:
-        path: Absolute path of the folder, for messages and `is_at_its_path`.
-        fd: Descriptor of the folder; it is closed with this object.
+    Only the descriptor of the folder itself stays open, until this object ends. A sub-folder is
+    opened for each access, never through a link, and must be the same folder as at its first
+    access.
     """
 
     def __init__(self, path: Path, fd: int) -> None:
@@ -49,11 +44,7 @@ class Folder:
 
     @classmethod
     def open(cls, path: str | Path) -> Folder:
-        """Open a folder; the path may be a link to the folder.
-
-        Raises:
-            OSError: The folder is absent, not a folder, or not readable.
-        """
+        """Open a folder; the path may be a link to the folder."""
         if os.open not in os.supports_dir_fd:
             raise OSError("Windows opens no files relative to a folder; use Linux, macOS or WSL")
         path = Path(path).absolute()
@@ -76,11 +67,7 @@ class Folder:
         return [name for name, seen in self._seen.items() if self._identity(name) != seen]
 
     def stat(self, name: str) -> os.stat_result:
-        """Return the status of an entry; of a link, the status of the link itself.
-
-        Raises:
-            OSError: There is no such entry.
-        """
+        """Return the status of an entry; of a link, the status of the link itself."""
         with self.parent_of(name) as (fd, last):
             return os.stat(last, dir_fd=fd, follow_symlinks=False)
 
@@ -89,12 +76,7 @@ class Folder:
         return self._identity(name) is not None
 
     def listing(self, below: str = "") -> dict[str, bool]:
-        """Map each name in this folder, or in a sub-folder, to whether it is a regular file.
-
-        Raises:
-            OSError: The sub-folder is absent, a link, or not the same folder as at its first
-                access.
-        """
+        """Map each name in this folder, or in a sub-folder, to whether it is a regular file."""
         with self.parent_of(f"{below}/" if below else "") as (fd, _), os.scandir(fd) as entries:
             return {entry.name: entry.is_file(follow_symlinks=False) for entry in entries}
 
@@ -102,9 +84,7 @@ class Folder:
     def parent_of(self, name: str) -> Iterator[tuple[int, str]]:
         """Yield the descriptor of the folder that contains an entry, and the entry's name in it.
 
-        Raises:
-            OSError: The sub-folder cannot be opened. An OSError that the body of the context raises
-                is raised again. In both cases, ``filename`` of the error is the full path.
+        An OSError of the body is raised again, with the full path as its ``filename``.
         """
         below, _, last = name.rpartition("/")
         temporary = None  # a descriptor for this access only
@@ -130,11 +110,8 @@ class Folder:
     def kept_open(self, names: Iterable[str] = ()) -> Iterator[Folder]:
         """Yield a copy of this folder that keeps sub-folders open until the context ends.
 
-        This makes opening many files faster. As long as a sub-folder is open, its inode is in use,
-        so no new folder can get this inode and be mistaken for the sub-folder.
-
-        Args:
-            names: Sub-folders to open now.
+        This makes opening many files faster. And no new folder can get the inode of an open one and
+        be mistaken for it. The sub-folders ``names`` are opened now.
         """
         twin = copy.copy(self)
         kept = twin._kept = {}
@@ -171,15 +148,10 @@ class Folder:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A name below an open folder; the file need not exist.
-
-    Attributes:
-        folder: The folder.
-        below: Path relative to the folder, such as ``seg/000012.vec.npy``.
-    """
+    """A name below an open folder; the file need not exist."""
 
     folder: Folder
-    below: str
+    below: str  # relative to the folder, such as seg/000012.vec.npy
 
     @property
     def path(self) -> Path:
@@ -198,11 +170,7 @@ class Entry:
         return Entry(self.folder, below) if below else self.folder
 
     def opened(self) -> Folder:
-        """Open the folder that this entry names; it must not be a link.
-
-        Raises:
-            OSError: There is no such folder.
-        """
+        """Open the folder that this entry names; it must not be a link."""
         with self.folder.parent_of(self.below) as (fd, name):
             return Folder(self.path, os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=fd))
 
@@ -215,7 +183,7 @@ class Entry:
         return str(self.path)
 
 
-Place = Path | Entry
+Place = Path | Entry  # the name of a file or folder
 AnyFolder = Path | Entry | Folder
 
 
@@ -230,11 +198,7 @@ def parent_of(place: Place) -> Iterator[tuple[int | None, str | Path]]:
 
 
 def same_file(path: Path, others: Iterable[Path]) -> Path | None:
-    """Return the first of ``others`` that names the same file as ``path``, or None.
-
-    The names may differ: another spelling, a symbolic link or a hard link. A file that does not
-    exist is the same as no other.
-    """
+    """Return the first of ``others`` that is the same file as ``path``, also by links, or None."""
     if (own := _identity(path)) is None:
         return None
     return next((other for other in others if _identity(other) == own), None)
@@ -243,14 +207,8 @@ def same_file(path: Path, others: Iterable[Path]) -> Path | None:
 def require_apart(output: Path, inputs: Iterable[Path], option: str = "The output") -> None:
     """Refuse to write over an input, or into a folder that is an input.
 
-    Args:
-        output: A file or folder to write; it need not exist.
-        inputs: Files and folders that are read. A folder stands for all its files; if only some of
-            them are read, pass these files instead.
-        option: Name of the output in the message.
-
-    Raises:
-        ConfigError: The output is an input, or lies in an input folder.
+    The output need not exist. A folder stands for all its files; if only some of them are read,
+    pass these files. ``option`` names the output in the message.
     """
     inputs = list(inputs)
     temporary = Path(f"{output}.tmp")  # `files.replacing` writes this file first
@@ -270,11 +228,7 @@ def require_apart(output: Path, inputs: Iterable[Path], option: str = "The outpu
 
 
 def require_possible_output(output: Path, option: str = "The output") -> None:
-    """Refuse an output path where no file can be written, before the work starts.
-
-    Raises:
-        ConfigError: The output is a folder, or its parent folder does not exist.
-    """
+    """Refuse an output path where no file can be written, before the work starts."""
     if output.is_dir():
         raise ConfigError(f"{option}: {output} is a folder. Name a file.")
     if not output.absolute().parent.is_dir():

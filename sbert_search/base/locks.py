@@ -21,15 +21,10 @@ _held: set[Lock] = set()
 
 
 class LockHeld(Exception):  # noqa: N818 (each subpackage turns it into an error of its own)
-    """Another process, or another part of this process, holds the lock.
-
-    Attributes:
-        holder: The process, such as ``process 4711 since 2026-11-27T12:00:00+0000``; ``another
-            process`` if the lock file has no note yet.
-    """
+    """Another process, or another part of this process, holds the lock."""
 
     def __init__(self, place: Place, holder: str) -> None:
-        self.holder = holder
+        self.holder = holder  # such as "process 4711 since 2026-11-27T12:00:00+0000"
         super().__init__(f"{place} is held by {holder}.")
 
 
@@ -45,13 +40,10 @@ class Lock:
         return self._fd >= 0 and _leads_to(self.place, self._fd)
 
     def write_holder(self) -> None:
-        """Write process id and time into the lock file, for messages of other processes.
-
-        A file with several hard links is not changed, since it may be a user's file.
-        """
+        """Write process id and time into the lock file, for messages of other processes."""
         note = json.dumps({"pid": os.getpid(), "since": time.strftime("%Y-%m-%dT%H:%M:%S%z")})
         with contextlib.suppress(OSError):  # a full disk: the lock is valid without the note
-            if os.fstat(self._fd).st_nlink == 1:
+            if os.fstat(self._fd).st_nlink == 1:  # with several links it may be a user's file
                 os.ftruncate(self._fd, 0)
                 os.pwrite(self._fd, note.encode(), 0)
 
@@ -82,17 +74,10 @@ if hasattr(os, "register_at_fork"):
 
 @contextlib.contextmanager
 def exclusive_lock(place: Place, *, wait_s: float = 0.0) -> Iterator[Lock]:
-    """Hold an flock on a file; the kernel releases it even if this process is killed.
+    """Hold an flock on a file, created if absent; the kernel releases it even if this process dies.
 
-    Args:
-        place: The file; created if absent.
-        wait_s: Seconds to wait while another holder has the lock.
-
-    Raises:
-        LockHeld: After ``wait_s`` seconds, another process or another part of this process still
-            holds the lock.
-        OSError: The file cannot be created or locked, as in a read-only folder, or its file system
-            ignores locks.
+    `LockHeld` is raised if it is not free within ``wait_s``; an OSError if the file cannot be
+    locked, as in a read-only folder, or if its file system ignores locks.
     """
     if sys.platform == "win32":
         raise OSError("Windows is not supported for writing; use Linux, macOS or WSL")
@@ -160,16 +145,9 @@ def _read_holder(fd: int) -> str:
 
 
 def check_renames(folder: Folder) -> None:
-    """Test that renaming a file in a folder replaces an existing target.
-
-    Every commit to an index relies on this. The two test files are removed, also those that a
-    killed process has left.
-
-    Raises:
-        OSError: The file system, such as some network mounts, does not support such renames.
-    """
+    """Test that renaming over a file works, unlike on some network mounts; commits rely on it."""
     first, second = (folder / name for name in PROBES)
-    _remove_probes(folder)
+    _remove_probes(folder)  # of a killed process
     try:
         files.write_new(first, b"1")
         files.write_new(second, b"2")

@@ -1,7 +1,4 @@
-"""Describe this machine and installation: hardware, versions, measured speeds, and advice.
-
-torch is not imported, so that the description takes a fraction of a second.
-"""
+"""Describe this machine and installation, without torch: hardware, versions, speeds, and advice."""
 
 from __future__ import annotations
 
@@ -39,19 +36,15 @@ LIBRARIES = (
 
 
 class Machine(TypedDict):
-    """The description of a machine.
-
-    ``threads`` is the number of torch's threads, and ``devices`` are the names of its CUDA devices.
-    Both are absent if torch is not imported; ``devices`` is also absent if there is no CUDA device.
-    """
+    """The description of a machine."""
 
     cpu: str
     cores: int
     memory_gib: float
     system: str
     python: str
-    threads: NotRequired[int]
-    devices: NotRequired[list[str]]
+    threads: NotRequired[int]  # of torch; absent if torch is not imported
+    devices: NotRequired[list[str]]  # names of the CUDA devices; absent if there is none
 
 
 class Code(TypedDict):
@@ -93,10 +86,7 @@ def machine() -> Machine:
 
 
 def code() -> Code:
-    """Return the package's version and, in a git checkout, the commit.
-
-    The commit is followed by ``-dirty`` if a tracked file was changed.
-    """
+    """Return the package's version and, in a git checkout, the commit; ``-dirty``: with changes."""
     root = Path(__file__).parents[2]
     commit = _git(root, "rev-parse", "HEAD") if (root / ".git").exists() else None
     if commit and _git(root, "status", "--porcelain", "--untracked-files=no"):
@@ -107,8 +97,8 @@ def code() -> Code:
 def command() -> str:
     """Return the running command without absolute paths, which would reveal the machine's folders.
 
-    An absolute path after an option is shown as the option's name in capitals, any other absolute
-    path as its last component, and the script as its folder's name and its own name.
+    An absolute path after an option is shown as the option's name in capitals, any other one as its
+    last component.
     """
     script = Path(sys.argv[0])
     shown = (_without_path(before, word) for before, word in pairwise(sys.argv))
@@ -175,49 +165,26 @@ class Cache:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Diagnosis:
-    """The description of a machine and an installation.
-
-    Attributes:
-        code: Version and commit of this package.
-        cpu: Name, family and model of the processor.
-        flags: Instruction sets of the processor that matter for the speed.
-        switches: Environment variables that are set and can keep torch or oneDNN from using some of
-            these instruction sets.
-        cores: Number of processor cores of the machine.
-        usable: Number of cores that this process may use.
-        quota: Limit of the container's processor time, in cores; None: no limit.
-        threads: Number of threads that torch starts.
-        memory_bytes: Memory of the machine.
-        available_bytes: Memory that is free or can be freed; None: the system does not tell.
-        gpus: Names of NVIDIA's GPUs.
-        system: Operating system and architecture.
-        python: Version of Python.
-        libraries: Versions of the installed libraries.
-        extras: Missing modules of each extra; (): the extra is installed.
-        verdicts: Measured speeds of models, which decide the precision, such as fp32 or bf16, of
-            each model. Some may come from other machines that use the same cache folder.
-        caches: The cache folders.
-        advice: Changes that would make this installation faster, one line each.
-    """
+    """The description of a machine and an installation."""
 
     code: Code
     cpu: str
-    flags: tuple[str, ...]
-    switches: Mapping[str, str]
-    cores: int
-    usable: int
-    quota: float | None
-    threads: int
+    flags: tuple[str, ...]  # instruction sets that matter for the speed
+    switches: Mapping[str, str]  # variables that can keep torch or oneDNN from using some of these
+    cores: int  # of the machine
+    usable: int  # cores that this process may use
+    quota: float | None  # limit of the container's processor time, in cores; None: no limit
+    threads: int  # that torch starts
     memory_bytes: int
-    available_bytes: int | None
-    gpus: tuple[str, ...]
+    available_bytes: int | None  # free or can be freed; None: the system does not tell
+    gpus: tuple[str, ...]  # of NVIDIA
     system: str
     python: str
     libraries: Mapping[str, str]
-    extras: Mapping[str, tuple[str, ...]]
-    verdicts: tuple[Verdict, ...]
+    extras: Mapping[str, tuple[str, ...]]  # missing modules of each; (): it is installed
+    verdicts: tuple[Verdict, ...]  # some may be of other machines that use the same cache folder
     caches: tuple[Cache, ...]
-    advice: tuple[str, ...]
+    advice: tuple[str, ...]  # changes that would make this installation faster
 
 
 def diagnose() -> Diagnosis:
@@ -280,18 +247,8 @@ def advise(
 ) -> list[str]:
     """List changes that would make an installation faster; each line ends with a command.
 
-    Args:
-        usable: Number of physical cores that the process may use.
-        quota: Limit of the container's processor time, in cores; None: no limit.
-        threads: Number of threads that torch starts.
-        switches: Environment variables that are set and can keep torch or oneDNN from using
-            instructions of the processor.
-        extras: Missing modules of each extra.
-        gpus: Names of the GPUs.
-        torch: Version of torch.
-        measured: Whether speeds of a model were measured on this processor with ``threads``
-            threads.
-        cache: A cache folder, which need not exist.
+    The arguments are those of `Diagnosis`, except: ``usable`` counts physical cores, and
+    ``measured`` is whether a model's speed was measured on this processor with ``threads`` threads.
     """
     lines = []
     cores = usable if quota is None else min(usable, max(1, math.floor(quota)))
@@ -356,7 +313,6 @@ def _caches() -> list[Cache]:
 
 
 def _gpus() -> tuple[str, ...]:
-    """Return the names of NVIDIA's GPUs as the driver lists them."""
     lines = [
         line
         for path in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
@@ -366,7 +322,7 @@ def _gpus() -> tuple[str, ...]:
 
 
 def _available(path: Path) -> int | None:
-    """Read MemAvailable of /proc/meminfo, in bytes; None: the system does not tell."""
+    """Read MemAvailable of /proc/meminfo, in bytes."""
     if not path.exists():
         return None
     fields = dict(line.split(":", 1) for line in path.read_text(encoding="ascii").splitlines())

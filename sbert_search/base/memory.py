@@ -26,14 +26,10 @@ _FIRST_STEPS = 4  # number of training steps that show the normal memory of the 
 
 
 def anonymous_bytes() -> int:
-    """Return the bytes of memory that the kernel cannot drop: RssAnon + RssShmem of /proc.
-
-    Mapped files are not included. Without /proc the result is the peak resident memory, which is an
-    upper bound.
-    """
+    """Return the bytes of memory that the kernel cannot drop: RssAnon + RssShmem of /proc."""
     status = Path("/proc/self/status")
     if not status.exists():
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # an upper bound
         return peak if sys.platform == "darwin" else peak * 1024  # macOS counts bytes, others KiB
     lines = (line.split() for line in status.read_text(encoding="ascii").splitlines())
     return sum(int(f[1]) * 1024 for f in lines if f[0] in ("RssAnon:", "RssShmem:"))
@@ -46,35 +42,22 @@ def room(memory_bytes: int | None) -> int | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shares:
-    """Memory limits of the stages that process documents, in bytes.
+    """Memory limits of the stages that process documents, in bytes."""
 
-    Attributes:
-        budget: Limit of the whole process; None: no limit.
-        row: Limit of one row of a source.
-        batch: Limit of the documents that are embedded and committed together; a single row may
-            exceed it.
-        waiting: Limit of all batches between reading and commit; a single batch may exceed it.
-        work: Limit of all stages together, in addition to the memory that the process held before
-            they began.
-    """
-
-    budget: int | None
+    budget: int | None  # of the whole process; None: no limit
     row: int = MAX_ROW_BYTES
-    batch: int = MAX_BATCH_BYTES
-    waiting: int = MAX_WAITING_BYTES
-    work: int = _FIXED_BYTES + _SHARED_BYTES
+    batch: int = MAX_BATCH_BYTES  # documents embedded and committed together; a row may exceed it
+    waiting: int = MAX_WAITING_BYTES  # batches from reading to commit; a batch may exceed it
+    work: int = _FIXED_BYTES + _SHARED_BYTES  # all stages, beside what the process held before
 
 
 def shares(budget: int | None) -> Shares:
-    """Divide a memory budget of the process; None gives the default limits.
-
-    A row exists in up to a dozen copies at a time, such as its bytes, its text, its words and the
-    columns of the commit. So a row gets 1/64 of the budget, and all rows together get a quarter.
-    """
+    """Divide a memory budget of the process; None gives the default limits."""
     if budget is None:
         return Shares(budget=None)
     return Shares(
         budget=budget,
+        # A row exists in up to a dozen copies at a time: its bytes, text, words, columns, ...
         row=min(MAX_ROW_BYTES, budget // 64),
         batch=min(MAX_BATCH_BYTES, budget // 64),
         waiting=min(MAX_WAITING_BYTES, budget // 16),
@@ -85,15 +68,10 @@ def shares(budget: int | None) -> Shares:
 class FreedMemory:
     """Makes glibc keep freed blocks of up to 1 GiB for the next training step.
 
-    Every training step on a CPU allocates large tensors. If glibc returned their memory to the
-    kernel after each step, the next step would pay a page fault for every 4 KiB. But tensor sizes
-    vary between steps, so the kept memory fragments and grows without bound. `after_step` therefore
-    returns the free blocks once the process holds 1.5 times the memory of its first steps. The step
-    after that pays all page faults again. So `after_step` returns blocks at most every 32 steps,
-    unless the process holds twice the memory of its first steps.
-
-    Some versions of glibc allow only 32 MiB in place of 1 GiB. Without glibc this class does
-    nothing.
+    Otherwise each step on a CPU would pay a page fault for every 4 KiB of its large tensors. But
+    tensor sizes vary between steps, so the kept memory fragments and grows. `after_step` therefore
+    returns the free blocks once the process holds 1.5 times the memory of its first steps, at most
+    every 32 steps unless it holds twice that memory. Without glibc this class does nothing.
     """
 
     def __init__(self) -> None:
@@ -110,11 +88,7 @@ class FreedMemory:
             self._libc.malloc_trim(0)
 
     def after_step(self) -> bool:
-        """Return free blocks to the kernel if the process has grown too much.
-
-        Returns:
-            Whether blocks were returned.
-        """
+        """Return free blocks to the kernel if the process has grown too much; whether it has."""
         if self._libc is None:
             return False
         held = anonymous_bytes()
@@ -138,30 +112,17 @@ def _glibc() -> ctypes.CDLL | None:
 
 
 def let_freed_memory_stay() -> None:
-    """Make glibc keep up to 62 MiB of freed memory for later allocations.
+    """Make glibc keep up to 62 MiB of freed memory, so that later allocations cost no page faults.
 
-    Each batch of an encoder on a CPU allocates tensors of the same sizes, and each search allocates
-    an array of scores of the same size. Fresh memory would cost a page fault for every 4 KiB. glibc
-    adapts its threshold: after a mapped block of up to 32 MiB is freed, it keeps up to twice that
-    size. So this function allocates and frees one block of 31 MiB. Without glibc it has no effect.
-    The measurement is under "glibc keeps up to 62 MiB of freed memory" in docs/decisions.md.
-
-    Source: mallopt(3), M_MMAP_THRESHOLD, "dynamic".
+    After a mapped block of up to 32 MiB is freed, glibc keeps up to twice that size (mallopt(3),
+    M_MMAP_THRESHOLD, "dynamic"). See "glibc keeps up to 62 MiB of freed memory" in
+    docs/decisions.md.
     """
     np.empty(31 << 20, dtype=np.uint8)
 
 
 def require(memory_bytes: int | None, needed_bytes: int, what: str) -> None:
-    """Check, before work starts, that it will not exceed the memory budget of the process.
-
-    Args:
-        memory_bytes: The budget; None: no limit.
-        needed_bytes: Memory that the work needs, in addition to what the process holds.
-        what: The work, as the subject of the error message.
-
-    Raises:
-        ConfigError: The work needs more memory than the budget leaves.
-    """
+    """Refuse work whose ``needed_bytes``, beside what the process holds, exceed its budget."""
     left = room(memory_bytes)
     if left is not None and needed_bytes > left:
         raise ConfigError(
@@ -173,8 +134,7 @@ def require(memory_bytes: int | None, needed_bytes: int, what: str) -> None:
 def give_back_freed(memory_bytes: int | None) -> None:
     """Make glibc return freed blocks of 4 MiB and more to the kernel at once, if there is a budget.
 
-    Without this call, glibc would keep the memory of a large row in the arena (memory pool) of the
-    thread that read the row. On a system without glibc, this function does nothing.
+    Otherwise it would keep the memory of a large row in the arena of the thread that read the row.
     """
     libc = None if memory_bytes is None else _glibc()
     if libc is not None:

@@ -1,7 +1,7 @@
 """What lower code knows of the command line: device names, and options named as remedies.
 
-The code that makes a message does not know which command runs. So the command states its options
-with `offer_options`, and messages name only these options.
+The code that makes a message does not know which command runs. So the command states its options,
+and messages name only these.
 """
 
 from __future__ import annotations
@@ -15,11 +15,7 @@ _NAMES = re.compile(r"auto|mps|cuda|(cpu|cuda:\d\d?)(,(cpu|cuda:\d\d?))*")
 
 
 def device_names(text: str) -> list[str]:
-    """Parse the name of a device, or several separated by commas.
-
-    Raises:
-        ConfigError: The text is not a device name.
-    """
+    """Parse the name of a device, or several separated by commas."""
     if not isinstance(text, str) or not _NAMES.fullmatch(text):
         raise ConfigError(
             f"{text!r} is not a device; use auto, cpu, cuda, cuda:N, mps, or a list as cpu,cuda:0."
@@ -37,11 +33,5 @@ def offer_options(names: AbstractSet[str] | None) -> None:
 
 
 def if_offered(option: str, remedy: str, otherwise: str = "") -> str:
-    """Choose between two remedies.
-
-    Args:
-        option: An option that the remedy names, such as ``--on-error``.
-        remedy: The remedy if the running command has the option, or no command runs.
-        otherwise: The remedy if the running command lacks the option.
-    """
+    """Return ``remedy`` if the running command has the option, or none runs; else ``otherwise``."""
     return remedy if _offered is None or option in _offered else otherwise

@@ -20,10 +20,7 @@ def usable_cores() -> int:
 
 
 def physical_cores() -> int:
-    """Count the usable cores; several that belong to one physical core (hyper-threads) count once.
-
-    If the system does not tell which cores belong to one physical core, all usable cores count.
-    """
+    """Count the usable cores; several of one physical core (hyper-threads) count once, if known."""
     try:
         names = [f"cpu{number}/topology/thread_siblings_list" for number in os.sched_getaffinity(0)]
         return len({(_CORES / name).read_text(encoding="ascii") for name in names})
@@ -39,19 +36,16 @@ def thread_count() -> int:
 def torch_threads() -> int:
     """Return the number of threads that torch starts; torch is not imported.
 
-    If OMP_NUM_THREADS is not set, torch starts one thread for each usable physical core. If it is
-    set, torch starts this number of threads. On x86-64, torch is built with MKL, which then limits
-    the number to the usable physical cores.
+    This is OMP_NUM_THREADS, by default the usable physical cores. On x86-64, torch is built with
+    MKL, which limits it to these.
     """
     requested, limit = requested_threads() or physical_cores(), physical_cores()
     return min(requested, limit) if platform.machine() in ("x86_64", "AMD64") else requested
 
 
 def requested_threads() -> int:
-    """Return OMP_NUM_THREADS, or 0 if the variable is not set or is no number.
-
-    Of a list, which has a number for each level of nesting, the first number counts.
-    """
+    """Return OMP_NUM_THREADS, or 0 if the variable is not set or is no number."""
+    # A list has a number for each level of nesting.
     requested = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     return int(requested) if requested.isdecimal() else 0
 
@@ -88,17 +82,11 @@ _FIELDS = ("model name", "cpu family", "model", "flags", "Features")
 
 @dataclass(frozen=True, slots=True)
 class Cpu:
-    """A processor.
-
-    Attributes:
-        name: Name of the processor, such as "AMD EPYC". A virtual machine may show a shorter name.
-        model: Family and model, or "" if the system does not tell.
-        flags: Instruction sets of the processor, sorted; empty if the system does not tell.
-    """
+    """A processor."""
 
     name: str
-    model: str = ""
-    flags: tuple[str, ...] = ()
+    model: str = ""  # family and model; "" and () if the system does not tell
+    flags: tuple[str, ...] = ()  # instruction sets, sorted
 
     @property
     def title(self) -> str:
@@ -129,7 +117,6 @@ def switches() -> dict[str, str]:
 
 
 def _first_processor(path: Path) -> Mapping[str, str]:
-    """Read the fields of the first processor; the paragraphs of further processors are skipped."""
     fields: dict[str, str] = {}
     try:
         with path.open(encoding="utf-8", errors="replace") as lines:

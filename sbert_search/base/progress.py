@@ -1,7 +1,4 @@
-"""Progress of long steps, as a bar, lines or calls of a function; notes made safe to show.
-
-Notes and warnings go to stderr or to `logging`.
-"""
+"""Progress of long steps, as a bar, lines or calls of a function; notes made safe to show."""
 
 from __future__ import annotations
 
@@ -20,11 +17,9 @@ _USER = re.compile(r"^([a-z][a-z0-9+.-]+:/+).*@|^[^/\\@]*:[^/\\]*@", re.IGNORECA
 
 
 def visible(text: str) -> str:
-    r"""Escape control characters, so that a document or file name cannot control the terminal.
+    r"""Escape control characters and lone surrogates, except line feeds and tabs.
 
-    Line feeds and tabs stay; carriage returns are escaped. Lone surrogates, which UTF-8 cannot
-    encode, are escaped too.
-    The escape sequence that clears a screen is shown as the text ``\x1b[2J``.
+    A document or file name then cannot control the terminal.
     """
     return text if text.isprintable() else _HIDDEN.sub(_escape, text)
 
@@ -118,15 +113,10 @@ def set_quiet(quiet: bool) -> None:
 
 
 class Reporting(NamedTuple):
-    """The settings by which a process reports, and which it passes on to its child processes.
-
-    Attributes:
-        quiet: Whether progress and notes are turned off.
-        note_level: Lowest level of the notes on stderr; None: notes go to `logging`.
-    """
+    """The settings by which a process reports, and which it passes on to its child processes."""
 
     quiet: bool
-    note_level: int | None
+    note_level: int | None  # lowest level of the notes on stderr; None: notes go to `logging`
 
 
 def reporting() -> Reporting:
@@ -141,11 +131,7 @@ def report_as(parent: Reporting) -> None:
 
 
 def show_notes(*, details: bool = False) -> None:
-    """Write notes and warnings to stderr from now on, as commands do, and not to `logging`.
-
-    Args:
-        details: Whether to write details too.
-    """
+    """Write notes and warnings to stderr from now on, as commands do, and not to `logging`."""
     global _note_level
     _note_level = _DETAIL if details else _NOTE
 
@@ -177,22 +163,15 @@ def _report(level: int, message: str) -> None:
 
 
 def tell(message: str) -> None:
-    """Write a line to stderr, with control characters escaped.
-
-    Errors of stderr are ignored, since they should not stop the work. A background process may have
-    no stderr at all; then nothing is written.
-    """
-    if sys.stderr is not None:
+    """Write a line to stderr, with control characters escaped."""
+    if sys.stderr is not None:  # a background process may have none
         with contextlib.suppress(OSError, ValueError):
             sys.stderr.write(visible(message) + "\n")
             sys.stderr.flush()
 
 
 def tell_progress(message: str) -> None:
-    """Write a progress line of a step that makes its own lines.
-
-    Nothing is written if progress is turned off, or shown by a callback.
-    """
+    """Write a progress line of a step that makes its own; nothing if a callback shows progress."""
     if _display == "auto" and not _quiet:
         tell(message)
 
@@ -208,13 +187,8 @@ def progress(
 ) -> Iterator[Advance]:
     """Show the progress of a step; yield a function that adds n finished units.
 
-    Args:
-        label: Name of the step, such as "Embedding".
-        total: Number of units, or None if unknown.
-        unit: Plural name of the units.
-        hidden: Whether to show nothing.
-        own_lines: Whether the step writes its own lines with `tell_progress`. Then this function
-            shows no bar and no lines; it only calls a callback if `set_progress` has set one.
+    With ``own_lines``, the step writes its own lines by `tell_progress`, and only a callback is
+    called.
     """
     if hidden or _quiet or _display == "off" or (own_lines and _display == "auto"):
         yield lambda n: None

@@ -1,8 +1,8 @@
 """Random numbers as a function of seed, purpose and position, without generator state.
 
-A position is one or more integers, such as epoch and step. A resumed run computes the same random
-numbers as an uninterrupted run, since they do not depend on the numbers drawn before. See "No
-generator state in a checkpoint" and "Masks are hashes of their position" in docs/decisions.md.
+A position is one or more integers, such as epoch and step. A resumed run therefore draws the same
+numbers as an uninterrupted one. See "No generator state in a checkpoint" and "Masks are hashes of
+their position" in docs/decisions.md.
 """
 
 from __future__ import annotations
@@ -25,18 +25,11 @@ def generator(seed: int, purpose: str, *position: int) -> np.random.Generator:
 
 
 def uniforms(seed: int, purpose: str, *position: int | Ints) -> NDArray[np.float64]:
-    """Draw one number in [0, 1) for each of many positions at once.
+    """Draw one number in [0, 1) for each of many positions; it does not depend on the others.
 
-    Each number is a hash of its position, so it does not depend on the other positions.
-
-    Args:
-        seed: Seed of the run, at least 0.
-        purpose: One of `PURPOSES`.
-        position: Integers of at least 0, or arrays of such integers that broadcast, such as the
-            numbers of epoch, example and token.
-
-    Source: Steele, Lea & Flood 2014, SplitMix64. Each component of a position selects one output of
-    the SplitMix64 generator whose seed is the hash of the components before it.
+    A position has integers of at least 0, or arrays of these that broadcast, such as epoch, example
+    and token. Each component selects one output of the SplitMix64 generator whose seed is the hash
+    of the components before it (Steele, Lea & Flood 2014).
     """
     state = np.array([seed], np.uint64)
     for part in (PURPOSES.index(purpose), *position):
@@ -48,11 +41,7 @@ def uniforms(seed: int, purpose: str, *position: int | Ints) -> NDArray[np.float
 
 
 def seed_all(seed: int, purpose: str, *position: int) -> None:
-    """Seed the global generators of torch (every device), Python and NumPy for one position.
-
-    This is for dropout, which can only draw from torch's global generator. All other code of this
-    package uses `generator` or `uniforms`.
-    """
+    """Seed the global generators of torch, Python and NumPy, for dropout, which has no other."""
     import torch
 
     word = int(_sequence(seed, purpose, position).generate_state(1, np.uint64)[0])

@@ -36,12 +36,10 @@ class Axis:
         return (value - self.low) / (self.high - self.low)
 
     def ticks(self) -> list[float]:
-        """Return two to seven round values inside the axis.
+        """Return two to seven round values inside the axis: linear steps of 1, 2 or 5 times 10^n.
 
-        On a linear axis, the distance between two values is 1, 2 or 5 times a power of ten. On a
-        logarithmic axis, the values are powers of ten. If fewer than three powers of ten are inside
-        the axis, the values are powers of ten times 1, 2 or 5. If fewer than three of these are
-        inside, the values are chosen as on a linear axis.
+        On a logarithmic axis, powers of ten; if these are fewer than three, also times 2 and 5; if
+        these are fewer than three, as on a linear axis.
         """
         if self.log:
             for factors in ((1,), (1, 2, 5)):
@@ -55,27 +53,21 @@ class Axis:
         return [float(f"{step * number:.10g}") for number in range(first, last + 1)]
 
     def _powers(self, factors: Sequence[int]) -> list[float]:
-        """Return each power of ten in the range of the axis, times each factor."""
         first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
         return [float(f"{by}e{power}") for power in range(first, last + 1) for by in factors]
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A chart with a title and two axes, from ``top`` to ``bottom`` in pixels.
-
-    Attributes:
-        names: Labels on the y axis, by value; empty: the axis shows its ticks as numbers.
-        left: Left end of the x axis, in pixels.
-    """
+    """A chart with a title and two axes."""
 
     title: str
     x: Axis
     y: Axis
-    top: float
+    top: float  # pixels, as bottom and left
     bottom: float
-    names: Mapping[float, str] = field(default_factory=dict)
-    left: float = LEFT
+    names: Mapping[float, str] = field(default_factory=dict)  # on the y axis; {}: numbers
+    left: float = LEFT  # left end of the x axis
 
     def frame(self) -> str:
         """Draw the title, the grid and the tick labels."""

@@ -28,17 +28,9 @@ _NAMES = {
 def write_tensors(
     path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
 ) -> NewFile:
-    """Write a new safetensors file durably, without copying all tensors at once.
+    """Write a new safetensors file durably, in the order of the mapping, one tensor at a time.
 
-    Args:
-        path: A file that must not exist.
-        tensors: Tensors by name, on any device; they are written in the order of the mapping.
-        metadata: Strings to store in the header, such as ``{"format": "pt"}``.
-
-    Returns:
-        The closed file with its size and digest.
-
-    Source: the safetensors format: size of the header in 8 bytes, JSON header, raw little-endian
+    The format: size of the header in 8 bytes, JSON header with ``metadata``, raw little-endian
     data.
     """
     header: dict[str, object] = {"__metadata__": dict(metadata)} if metadata else {}

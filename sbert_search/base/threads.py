@@ -1,9 +1,7 @@
 """Threads: stages of a pipeline at once, a fair limit on work, and threads for coroutines.
 
-A turn is the right of one thread to work.
-
-See "No more searches at once than cores" and "A fork waits for the searches under way" in
-docs/decisions.md.
+A turn is the right of one thread to work. See "No more searches at once than cores" and "A fork
+waits for the searches under way" in docs/decisions.md.
 """
 
 from __future__ import annotations
@@ -32,11 +30,7 @@ T = TypeVar("T")
 
 
 class Allowance:
-    """Limits the total memory of the items in a pipeline, from its first stage to its last.
-
-    Args:
-        limit: Maximum bytes of all items together; a single item may be larger.
-    """
+    """Limits the total bytes of the items in a pipeline; a single item may be larger."""
 
     def __init__(self, limit: int) -> None:
         self._limit, self._taken, self._lifted = limit, 0, False
@@ -71,25 +65,15 @@ class _End:
 
 
 def prefetch(items: Iterable[T], depth: int = 2, *, single: bool = False) -> Generator[T]:
-    """Yield the items, in order, while a thread produces the next items.
+    """Yield the items, in order, while a thread produces up to ``depth`` next ones.
 
-    If producing an item fails, this generator raises the exception after the items that were
-    produced before. The caller must close this generator, for example with ``contextlib.closing``,
-    also after an error or Ctrl-C. Closing waits for the thread. The thread finishes its current
-    item and, if ``items`` is a generator, closes ``items``.
-
-    Args:
-        items: The source of the items; only the thread iterates over it.
-        depth: Maximum number of produced items that wait; it bounds the memory of the stage.
-        single: Whether there is at most one item. Then no thread is started, since it would save no
-            time.
-
-    Raises:
-        ValueError: ``depth`` is below 1.
+    An exception of the thread is raised after the items produced before. The caller must close this
+    generator, also after an error or Ctrl-C: closing waits for the thread, which finishes its item
+    and closes ``items`` if that is a generator.
     """
     if depth < 1:
         raise ValueError(f"depth is {depth}; it must be at least 1.")
-    if single:
+    if single:  # a thread would save no time
         yield from items
         return
     waiting: queue.Queue[T | _End] = queue.Queue(depth)
@@ -132,20 +116,13 @@ FORK_WAIT_S = 10.0
 class Turns:
     """Context manager that lets ``n_turns`` threads work at once; the others queue in FIFO order.
 
-    When a thread ends its turn, the turn goes to the thread that has waited longest. A
-    `threading.Semaphore` would give the turn to the thread that asks next. This is usually the
-    thread that has just finished, so a few threads in a loop would starve all others. A thread that
-    has a turn can enter again without waiting.
+    With a `threading.Semaphore`, a few threads in a loop would starve all others. A thread that has
+    a turn can enter again without waiting.
 
-    A fork first waits until the other threads have finished their turns. Without this wait, locks
-    that these threads hold in the middle of their work, also inside libraries, would stay locked in
-    the child process. If the wait takes `FORK_WAIT_S` seconds, or at Ctrl-C, the fork takes place
-    without further waiting, and locks may stay locked in the child. If two threads that have a turn
-    fork at the same time, each waits for the turn of the other until the time is over or Ctrl-C. In
-    the child all turns are free, except the turn of the forking thread.
-
-    Args:
-        n_turns: Number of threads that may work at once.
+    A fork first waits until the other threads have finished their turns. Otherwise locks that these
+    threads hold, also inside libraries, would stay locked in the child. After `FORK_WAIT_S` seconds
+    or Ctrl-C the fork takes place with that risk; two threads with a turn that fork at once wait
+    that long for each other. In the child all turns are free, except that of the forking thread.
     """
 
     def __init__(self, n_turns: int) -> None:
@@ -181,12 +158,7 @@ class Turns:
         return getattr(self._local, "depth", 0)
 
     def _await_turn(self, *, first: bool = False, timeout_s: float = -1) -> bool:
-        """Wait for a turn; return whether this thread got one.
-
-        Args:
-            first: Whether to queue before all other waiting threads.
-            timeout_s: Seconds after which to stop waiting; -1: wait for ever.
-        """
+        """Wait for a turn, before all others if ``first``; return whether this thread got one."""
         with self._guard:
             if self._n_free:  # then no thread is waiting
                 self._n_free -= 1
@@ -225,17 +197,11 @@ class Turns:
         self._waiting: deque[threading.Lock] = deque()
 
     def _take_others(self, end: float, taken: list[Turns]) -> None:
-        """Take all turns except that of this thread, but none after the time ``end``.
-
-        Args:
-            end: A time of `time.monotonic`.
-            taken: A list; this object is appended once for each turn that was taken. After Ctrl-C
-                the list has the turns that were taken before.
-        """
+        """Take all turns but that of this thread, until ``end`` of `time.monotonic`."""
         for _ in range(self.n_turns - min(self._depth, 1)):
             if not self._await_turn(first=True, timeout_s=max(0.0, end - time.monotonic())):
                 return
-            taken.append(self)
+            taken.append(self)  # at once, so that after Ctrl-C the list has all turns taken
 
 
 class _Fork:
@@ -284,16 +250,12 @@ _SOFT = 1  # omp_pause_soft in omp.h: end the threads, keep the settings
 
 
 def end_idle_workers() -> None:
-    """End the worker threads with which torch computes in the calling thread.
+    """End the worker threads with which torch computes in the calling thread, until its next work.
 
-    Each thread that computes with torch has its own team of worker threads. Between two parallel
-    operations, the team waits. If all teams together have more threads than there are cores, GNU
-    OpenMP lets waiting workers sleep at once (libgomp, config/linux/wait.h:
-    gomp_throttled_spin_count). Each parallel operation of any team must then first wake its
-    workers. This function ends the team of the calling thread, so that other teams are fast. The
-    next parallel operation of the calling thread starts a new team.
-
-    Nothing happens if torch does not run on GNU OpenMP, or is not imported.
+    Each thread that computes with torch has its own team of worker threads. If all teams together
+    have more threads than there are cores, GNU OpenMP lets waiting workers sleep at once (libgomp,
+    config/linux/wait.h: gomp_throttled_spin_count), and each parallel operation of any team must
+    first wake its workers. Nothing happens if torch does not run on GNU OpenMP.
     """
     if "torch" in sys.modules and (pause := _pause_function()) is not None:
         pause(_SOFT)
@@ -316,15 +278,7 @@ def _pause_function() -> Callable[[int], int] | None:
 
 
 class Threads:
-    """Runs functions in up to ``n`` threads, for coroutines that await their results.
-
-    The threads start with the first call; a forked process starts its own threads. The threads of
-    `asyncio.to_thread` are not used, since many waiting searches would occupy all of them and block
-    other work of the caller.
-
-    Args:
-        n: Largest number of threads.
-    """
+    """Runs functions in up to ``n`` threads, for coroutines; a fork starts its own threads."""
 
     def __init__(self, n: int) -> None:
         self._n = n
@@ -334,9 +288,8 @@ class Threads:
     async def run(self, function: Callable[[], T]) -> T:
         """Call a function in a thread and return its result.
 
-        If the awaiting task is cancelled before the thread has called the function, the function is
-        never called. If the function is already running, it runs to its end, and its result is
-        dropped.
+        If the awaiting task is cancelled, a function that is not called yet is never called; a
+        running one ends, and its result is dropped.
         """
         import asyncio
         from contextvars import copy_context

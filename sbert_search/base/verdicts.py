@@ -1,8 +1,7 @@
 """Measure which of several ways to compute the same result is the fastest on this machine.
 
-A processor's flags say what it can compute, not how fast: a processor with bfloat16 instructions
-may multiply twice as fast in bfloat16 as in float32, or half as fast. So each way is timed once for
-a machine, and the verdict is stored with the measured times in the user's cache.
+A processor's flags say what it can compute, not how fast: bfloat16 may be twice as fast as float32,
+or half as fast. So each way is timed once for a machine, and the verdict is cached.
 """
 
 from __future__ import annotations
@@ -60,21 +59,12 @@ Candidates = Mapping[str, Callable[[], Candidate]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """The chosen way to compute, and the measured times that decided.
+    """The chosen way to compute, and the measured times that decided."""
 
-    Attributes:
-        subject: The subject of the decision, such as "precision of inference".
-        choice: Name of the chosen way.
-        costs: Measured microseconds for a token, by name of the way.
-        work: Description of the work that was timed.
-        cpu: Name of the processor.
-        threads: Number of threads.
-    """
-
-    subject: str
-    choice: str
-    costs: Mapping[str, float]
-    work: str
+    subject: str  # such as "precision of inference"
+    choice: str  # name of the chosen way
+    costs: Mapping[str, float]  # microseconds for a token, by name of the way
+    work: str  # description of what was timed
     cpu: str
     threads: int
 
@@ -87,11 +77,7 @@ class Verdict:
 
 
 def choose(costs: Mapping[str, float]) -> str:
-    """Return the most exact way that takes at most `GAIN` times the time of the fastest.
-
-    Args:
-        costs: Positive time of each way, the most exact way first.
-    """
+    """Return the first, most exact way that takes at most `GAIN` times the time of the fastest."""
     limit = GAIN * min(costs.values())
     return next(name for name, cost in costs.items() if cost <= limit)
 
@@ -99,10 +85,9 @@ def choose(costs: Mapping[str, float]) -> str:
 def measure(candidates: Candidates) -> dict[str, float]:
     """Time each way to compute; return microseconds for a token, in the order of ``candidates``.
 
-    Each round times all ways, so that a drift of the machine's speed affects all ways equally. Only
-    the fastest round counts. A way that is `HOPELESS` gets no rounds; the time of its probe is
-    returned. A way that raises a RuntimeError, because torch does not support it, is left out. The
-    first way must be supported.
+    Each round times all ways, so that a drift of the machine's speed affects all equally; only the
+    fastest round counts. Of a `HOPELESS` way, the time of its probe is returned. A way that raises
+    a RuntimeError, because torch does not support it, is left out, but not the first way.
     """
     first = next(iter(candidates))
     ready: dict[str, Candidate] = {}
@@ -120,11 +105,7 @@ def measure(candidates: Candidates) -> dict[str, float]:
 
 
 def _best_rounds(ready: Mapping[str, Candidate]) -> dict[str, float]:
-    """Return each way's seconds for a token.
-
-    The time of a trial is the time of its fastest round. The times of all trials of a way are added
-    and divided by the number of tokens of these trials.
-    """
+    """Return each way's seconds for a token: those of the fastest round of each trial, added up."""
     runs = {
         (name, number): trial.run
         for name, made in ready.items()
@@ -171,14 +152,7 @@ def measured_anew() -> Iterator[None]:
 def verdict_on(subject: str, shapes: object, work: str, candidates: Candidates) -> Verdict:
     """Return the verdict of this machine, from the cache or by measuring.
 
-    A verdict in the cache that is damaged is measured anew. If the cache cannot be written, the
-    verdict holds for this process.
-
-    Args:
-        subject: The subject of the decision, such as "precision of inference".
-        shapes: Everything about the model that the verdict depends on, as a JSON value.
-        work: Description of the work that is timed.
-        candidates: The ways to compute.
+    ``shapes`` is a JSON value with everything about the model that the verdict depends on.
     """
     key = {"format": _FORMAT, "subject": subject, "shapes": shapes, "machine": machine_key()}
     digest = digest_of(key)

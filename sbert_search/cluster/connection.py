@@ -31,13 +31,7 @@ _FETCH_S = 5.0  # minimum wait for a result: a finished result may still have to
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A machine of a cluster.
-
-    Attributes:
-        host: Name of the machine.
-        cpus: Number of CPUs that Ray may use.
-        gpus: Number of GPUs that Ray may use.
-    """
+    """A machine of a cluster, with the CPUs and GPUs that Ray may use."""
 
     host: str
     cpus: int
@@ -46,16 +40,10 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The number of processes, and the CPUs and GPUs that each process gets.
-
-    Attributes:
-        processes: Number of processes.
-        cpus: CPUs of each process; its model computes with this number of threads.
-        gpus: GPUs of each process.
-    """
+    """The number of processes, and the CPUs and GPUs that each process gets."""
 
     processes: int
-    cpus: int
+    cpus: int  # of each process; threads of its model unless OMP_NUM_THREADS is set
     gpus: int
 
 
@@ -64,11 +52,7 @@ class Lost(Exception):  # noqa: N818 (not an error of the user)
 
 
 class Hung(Lost):
-    """A process has not answered in time, for example because its machine is cut off.
-
-    Attributes:
-        timeout_s: The time in seconds within which the process had to answer.
-    """
+    """A process has not answered in time, for example because its machine is cut off."""
 
     def __init__(self, timeout_s: float) -> None:
         super().__init__(f"It has not answered for {timeout_s:,.0f} s.")
@@ -82,16 +66,12 @@ class _Node(TypedDict):  # the keys are those of Ray
 
 
 class _ActorClass(Protocol):
-    """A class whose objects Ray creates in separate processes."""
-
     def options(self, **options: object) -> _ActorClass: ...
 
     def remote(self) -> object: ...
 
 
 class _Ray(Protocol):
-    """The part of the module ray that is used here."""
-
     def is_initialized(self) -> bool: ...
 
     def init(self, **options: object) -> object: ...
@@ -124,9 +104,7 @@ def _ray() -> _Ray:
 class Process:
     """A process on a machine of the cluster; it contains one object, whose methods can be called.
 
-    Args:
-        handle: Ray's handle of the actor.
-        own_thread: Name of a method that runs in a separate thread; None: there is no such method.
+    Calls of the method ``own_thread`` run in a separate thread of the process.
     """
 
     def __init__(self, handle: object, own_thread: str | None = None) -> None:
@@ -153,17 +131,11 @@ class Call:
     _begun_s: float = field(default_factory=time.monotonic)
 
     def result(self, timeout_s: float | None = None) -> object:
-        """Wait for the result and return it.
+        """Wait for the result and return it; an exception of the method is raised here.
 
-        Args:
-            timeout_s: Time limit in seconds, counted from the beginning of the call; None: no
-                limit. The wait is at least `_FETCH_S`, even if the limit is over.
-
-        Raises:
-            Lost: The process has ended.
-            Hung: There is no result within the time limit.
-            ClusterError: The method has raised an exception that cannot be sent to this process.
-            Exception: The method has raised this exception.
+        The time limit counts from the beginning of the call, but the wait is at least `_FETCH_S`.
+        Raises `Lost` if the process has ended, and `Hung` if there is no result in time. An
+        exception that cannot be sent to this process becomes a `ClusterError`.
         """
         from ray import exceptions
 
@@ -227,10 +199,10 @@ class Cluster:
 
         Args:
             make: The class of the object in the process; its constructor has no arguments.
-            share: The CPUs and GPUs that the process gets.
+            share: What the process gets.
             calls: Number of calls that the process works on at the same time.
             own_thread: Name of a method whose calls run one after another in a separate thread, so
-                that other calls do not wait for them. None: there is no such method.
+                that other calls do not wait for them.
             restarts: Whether Ray restarts the process, on any machine with room, when it has ended.
                 Unfinished calls raise `Lost` then, and so do new calls until the process runs
                 again.
@@ -256,18 +228,11 @@ class Cluster:
 
 @contextlib.contextmanager
 def connected(address: str | None = None) -> Iterator[Cluster]:
-    """Connect this process to a cluster.
+    """Connect this process to a cluster: ``HOST:PORT``, or ``auto`` for the one on this machine.
 
-    Args:
-        address: Address of a running cluster, ``HOST:PORT``, or ``auto`` for the cluster that runs
-            on this machine. None: the address in the environment variable RAY_ADDRESS. If the
-            variable is not set, a cluster of this machine alone is started, and ends with this
-            context. If this process is connected to Ray already, the address is ignored; that
-            connection is used and stays open.
-
-    Raises:
-        ConfigError: Ray is not installed.
-        ClusterError: The cluster cannot be reached.
+    Without an address, the environment variable RAY_ADDRESS names the cluster. If it is not set, a
+    cluster of this machine alone is started, and ends with this context. If this process is
+    connected to Ray already, the address is ignored; that connection is used and stays open.
     """
     try:
         ray = _ray()
@@ -310,17 +275,9 @@ def share_of(
 ) -> Share:
     """Compute how many processes to start, and how many CPUs and GPUs each gets.
 
-    Args:
-        machines: The machines.
-        processes: Number of processes. None: the number of GPUs if ``on_gpu``, else the number of
-            machines with CPUs. If the machines differ in size, a large one may get several
-            processes, and a small one none.
-        on_gpu: Whether each process gets a GPU.
-        cpus: CPUs of each process; None: the largest number with which all processes fit on the
-            machines.
-
-    Raises:
-        ConfigError: A number is below 1, or the machines have too few GPUs or too few CPUs.
+    By default, there is a process for each GPU if ``on_gpu``, else one for each machine with CPUs;
+    if the machines differ in size, a large one may get several processes, and a small one none. The
+    default of ``cpus`` is the largest number with which all processes fit on the machines.
     """
     for name, number in (("workers", processes), ("cpus", cpus)):
         if number is not None and number < 1:
@@ -366,11 +323,7 @@ def host_and_python() -> tuple[str, str]:
 
 
 def _require_listener(address: str) -> None:
-    """Refuse an address at which nothing listens; Ray itself would try for minutes.
-
-    Raises:
-        OSError: Nothing listens.
-    """
+    """Refuse an address at which nothing listens; Ray itself would try for minutes."""
     host, colon, port = address.rpartition(":")
     if colon and port.isdecimal() and "/" not in host:
         socket.create_connection((host, int(port)), timeout=_CONNECT_S).close()
@@ -378,10 +331,7 @@ def _require_listener(address: str) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Let Ray send no statistics and print no messages about lost processes to stdout.
-
-    At the end of the context, the previous settings are restored.
-    """
+    """Let Ray send no statistics and print no messages about lost processes to stdout."""
     from ray._private import worker  # noqa: PLC2701 (no public name)
 
     flag = "_worker_logs_enabled"  # `worker` has no type hints

@@ -28,14 +28,7 @@ class Asked(Protocol):
     """A started call that asks a process a question, such as a `Call`."""
 
     def result(self, timeout_s: float) -> object:
-        """Wait for the answer and return it.
-
-        Args:
-            timeout_s: Time in seconds in which the process must answer.
-
-        Raises:
-            Lost: The process has ended, or has not answered in time (`Hung`).
-        """
+        """Wait for the answer; raise `Lost` if the process has ended or does not answer in time."""
 
 
 Question: TypeAlias = Callable[[Process, tuple[int, ...]], Asked]
@@ -46,30 +39,16 @@ It returns at once; the returned object waits for the answer.
 
 
 class Answered(NamedTuple):
-    """The answers of all shards but the lost ones.
+    """The answers of all shards but the lost ones."""
 
-    Attributes:
-        answers: The answers of processes, each for some shards.
-        lost: Numbers of the shards without an answer.
-        reason: Why the processes of the lost shards did not answer; "": no shard is lost.
-    """
-
-    answers: list[object]
-    lost: tuple[int, ...]
-    reason: str
+    answers: list[object]  # of processes, each for some shards
+    lost: tuple[int, ...]  # numbers of the shards without an answer
+    reason: str  # why the processes of the lost shards did not answer
 
 
 class _Ended(NamedTuple):
-    """A process that has ended.
-
-    Attributes:
-        call: A call to it, which succeeds when it runs again.
-        since_s: When its end was noticed (`time.monotonic`).
-        reason: Why it ended.
-    """
-
-    call: Call
-    since_s: float
+    call: Call  # succeeds when the process runs again
+    since_s: float  # when its end was noticed (`time.monotonic`)
     reason: str
 
 
@@ -78,16 +57,7 @@ class Holders:
 
     Each shard is held by ``replicas`` processes, on several machines where possible. If one of them
     ends, the others answer, and Ray restarts it on any machine with room. A process that does not
-    answer in time is ended, and another one is started in its place.
-
-    Args:
-        cluster: The cluster.
-        share: The number of processes, and what each gets of its machine.
-        replicas: Number of processes that hold each shard, from 1 to the number of all processes.
-        timeout_s: Time in seconds in which a process must answer a question.
-
-    Raises:
-        ClusterError: No machine has room for a process.
+    answer a question within ``timeout_s`` is ended, and another one is started in its place.
     """
 
     def __init__(
@@ -120,17 +90,9 @@ class Holders:
     ) -> Answered:
         """Ask one of the processes that hold each shard, and another one if that process ends.
 
-        Args:
-            n_shards: Number of shards.
-            question: The question.
-            wait_s: Time in seconds. When a shard has had no running process for this time, all
-                shards without a running process are lost.
-            turn: A number that selects which of the processes of each shard is asked. Questions
-                with the same turn go to the same processes, unless one of these ends. None: the
-                next turn.
-
-        Raises:
-            Exception: The exception of a process.
+        When a shard has had no running process for ``wait_s``, all shards without a running process
+        are lost. Questions with the same turn go to the same processes, unless one of these ends.
+        An exception of a process other than `Lost` is raised here.
         """
         left, answers, reasons = set(range(n_shards)), list[object](), dict[int, str]()
         turn, attempts = self.turn() if turn is None else turn, Counter[int]()
@@ -176,18 +138,7 @@ class Holders:
             return dict(self._ended)
 
     def open(self, n_shards: int, question: Question) -> list[object]:
-        """Let each process open all shards that it holds; lost processes are left out.
-
-        Args:
-            n_shards: Number of shards.
-            question: Lets a process open shards.
-
-        Returns:
-            The answers of the processes.
-
-        Raises:
-            Exception: The exception of a process.
-        """
+        """Let each process open all shards that it holds; return the answers of those that run."""
         shards_of, lost = defaultdict(list), self._lost()
         for shard in range(n_shards):
             for holder in self._of(shard, 0):
@@ -237,7 +188,6 @@ class Holders:
             return lost
 
     def _start(self) -> Process:
-        """Request a process, which starts as soon as a machine has room."""
         return self._cluster.start(
             ShardWorker, self._share, calls=CALLS, own_thread="open", restarts=True
         )
@@ -248,11 +198,7 @@ class Holders:
         return [(shard + i) % len(self._processes) for i in turns]
 
     def _await(self) -> None:
-        """Wait until all processes run.
-
-        Raises:
-            ClusterError: Some have not started within `START_S`.
-        """
+        """Wait until all processes run, at most `START_S`; then order them as `apart` does."""
         calls, begun_s = [process.call("host") for process in self._processes], time.monotonic()
         starting, hosts, share = list(calls), self._hosts, self._share
         while starting:
@@ -281,12 +227,8 @@ class Holders:
 def apart(hosts: Sequence[str], replicas: int) -> list[int]:
     """Order processes so that those with the same shards are on several machines where possible.
 
-    Args:
-        hosts: The machine of each process.
-        replicas: Number of processes, one after another in a ring, that hold the same shards.
-
-    Returns:
-        The numbers of the processes in their order.
+    ``hosts`` has the machine of each process. In the order that is returned, each ``replicas``
+    processes that follow one another in a ring hold the same shards.
     """
     order, counts = list(range(len(hosts))), Counter(hosts)
     by_host = sorted(order, key=lambda process: (-counts[hosts[process]], hosts[process]))

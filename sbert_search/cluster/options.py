@@ -94,10 +94,7 @@ def search_runner_options(function: F) -> F:
 
 
 def serve_runner_options(function: F) -> F:
-    """Add the options of `serve` for searching shards on a cluster, without ``--workers``.
-
-    `serve` has an option ``--workers`` of another meaning.
-    """
+    """Add the options of `serve` for shards on a cluster; its ``--workers`` means another thing."""
     return _with_options(function, _SERVING)
 
 
@@ -109,13 +106,7 @@ def _with_options(function: F, options: tuple[Decorator, ...]) -> F:
 
 @contextlib.contextmanager
 def opened_runner(ctx: click.Context) -> Iterator[EmbedBatches]:
-    """Yield a function that embeds batches, on the cluster that is given or in this process.
-
-    Raises:
-        UsageError: --ray-address or --workers is given without --runner ray.
-        ConfigError: Ray is not installed, or the cluster has too few CPUs.
-        ClusterError: The cluster cannot be reached.
-    """
+    """Yield a function that embeds batches, on the cluster that is given or in this process."""
     if not _on_ray(ctx, {"ray_address", "workers"}):
         from sbert_search.embed.pipeline import embed_batches
 
@@ -131,15 +122,7 @@ def opened_runner(ctx: click.Context) -> Iterator[EmbedBatches]:
 def search_runner(ctx: click.Context, *, serves: bool = False) -> Iterator[RayRunner | None]:
     """Yield a runner that searches shards on a cluster, or None if this process searches them.
 
-    Args:
-        ctx: The running command.
-        serves: Whether the command is `serve`, whose ``--workers`` is the number of server
-            processes, not of runner processes.
-
-    Raises:
-        UsageError: An option is given that has no effect without --runner ray.
-        ConfigError: Ray is not installed, or the cluster has too few CPUs.
-        ClusterError: The cluster cannot be reached.
+    The option ``--workers`` of `serve` is the number of server processes, not of runner processes.
     """
     own = {"ray_address", "replicas", "partial", "shard_timeout_s"} | (
         set() if serves else {"workers"}

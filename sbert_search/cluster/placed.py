@@ -35,14 +35,8 @@ from sbert_search.index.shards.snapshot import ShardedSnapshot
 class FilterMask(RowMask):
     """The rows that a filter over the metadata admits, counted by the processes on the cluster.
 
-    This process evaluates the filter itself only if a stage of the search reads ``parts`` or
-    ``n_live``.
-
-    Args:
-        where: The filter.
-        n_docs: Number of documents that match.
-        n_rows: Number of rows that match.
-        marked: Makes the mask in this process.
+    This process evaluates the filter itself, with ``marked``, only if a stage of the search reads
+    ``parts`` or ``n_live``.
     """
 
     where: str
@@ -65,11 +59,8 @@ class FilterMask(RowMask):
 class PlacedSnapshot(ShardedSnapshot):
     """The state of a sharded index after one commit, searched by processes on a cluster.
 
-    Args:
-        state: The state, opened by this process.
-        put: Copies a value to the cluster for several calls.
-        holders: Returns the processes.
-        partial: Whether `for_queries` may leave out lost shards.
+    ``put`` copies a value to the cluster for several calls. If ``partial``, `for_queries` may leave
+    out lost shards.
     """
 
     def __init__(
@@ -99,19 +90,14 @@ class PlacedSnapshot(ShardedSnapshot):
         self._first_segments = [0, *accumulate(len(shard.segments) for shard in self.shards)]
 
     def open(self) -> None:
-        """Let each process open its shards, so that the first search need not.
-
-        Raises:
-            ClusterError: A machine has other versions, or cannot open the index.
-        """
+        """Let each process open its shards, so that the first search need not."""
         opened = self._holders().open(self.n_shards, self._opening)
         _tell(message for messages in cast("list[list[str]]", opened) for message in messages)
 
     def for_queries(self, *, complete: bool = False) -> PlacedSnapshot:
         """Copy this state for some queries, all of which go to the same replica of each shard.
 
-        Args:
-            complete: Raise an error if a shard is lost, even if ``partial`` is set.
+        With ``complete``, a lost shard is an error even if ``partial`` is set.
         """
         state = copy.copy(self)
         state._for_all, state._turn = self, self._holders().turn()
@@ -136,12 +122,7 @@ class PlacedSnapshot(ShardedSnapshot):
         *,
         exact: bool = False,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Find the best rows of each query, as `Snapshot.search` does.
-
-        Raises:
-            QueryError: As for `Snapshot.search`.
-            ClusterError: A shard is lost, or a machine cannot open the index.
-        """
+        """Find the best rows of each query, as `Snapshot.search` does."""
         self._checked(queries, k)
         best = TopK.empty(len(queries), k)
         answers = self._ask("search", lambda shards: (queries, k, self._sent(mask, shards), exact))
@@ -159,12 +140,7 @@ class PlacedSnapshot(ShardedSnapshot):
         near: NearWords | None = None,
         also: Sequence[NDArray[np.int64]] | None = None,
     ) -> list[Matches]:
-        """Find the documents with the best BM25 scores, as `Snapshot.match` does.
-
-        Raises:
-            NoLexicalData: As for `Snapshot.match`.
-            ClusterError: As for `search`.
-        """
+        """Find the documents with the best BM25 scores, as `Snapshot.match` does."""
         terms, average = [self.lexical.weights(q, near) for q in queries], self.lexical.average
         answers = self._ask(
             "match", lambda shards: (terms, average, k, self._sent(mask, shards), also)
@@ -181,12 +157,7 @@ class PlacedSnapshot(ShardedSnapshot):
         return merged
 
     def filter_mask(self, where: str) -> FilterMask:
-        """Find the live rows that match a condition, as `Snapshot.filter_mask` does.
-
-        Raises:
-            QueryError: As for `Snapshot.filter_mask`.
-            ClusterError: As for `search`.
-        """
+        """Find the live rows that match a condition, as `Snapshot.filter_mask` does."""
         counts = cast("list[tuple[int, int]]", self._ask("count", lambda shards: (where,)))
         n_docs, n_rows = sum(docs for docs, _ in counts), sum(rows for _, rows in counts)
         return FilterMask(where, n_docs, n_rows, partial(self.own_filter_mask, where))
@@ -200,11 +171,7 @@ class PlacedSnapshot(ShardedSnapshot):
     def _ask(
         self, method: str, arguments: Callable[[tuple[int, ...]], tuple[object, ...]]
     ) -> list[object]:
-        """Call a method of `ShardWorker` for all shards; return the answers.
-
-        Raises:
-            LostShards: A shard is lost, and its documents may not be left out.
-        """
+        """Call a method of `ShardWorker` for all shards; return the answers."""
         wait_s = 0.0 if self._leaves_out else held.LOST_S
         question = partial(self._question, method, arguments)
         answered = self._holders().ask(self.n_shards, question, wait_s, self._turn)
@@ -235,23 +202,14 @@ class PlacedSnapshot(ShardedSnapshot):
 
 
 class _Question(NamedTuple):
-    """A call about a commit, which a process may have to open first.
-
-    Attributes:
-        first: The call.
-        opening: Calls the process to open the commit.
-        again: Makes the call again.
-    """
+    """A call about a commit, which a process may have to open first."""
 
     first: Call
     opening: Callable[[], Call]
     again: Callable[[], Call]
 
     def result(self, timeout_s: float) -> object:
-        """Wait for the answer, as `Call.result` does.
-
-        The time to open the commit, if that is needed first, is not part of ``timeout_s``.
-        """
+        """Wait for the answer; ``timeout_s`` does not include the time to open the commit."""
         try:
             return self.first.result(timeout_s)
         except UnknownCommit:

@@ -34,20 +34,12 @@ from sbert_search.text.tokens.chunking import Chunking
 
 
 class OpenModel(NamedTuple):
-    """How a worker opens the model.
-
-    Attributes:
-        make: Opens the model.
-        identity: Identity of the model in the main process, which the model of a worker must match
-            (see `_require_equal`).
-        versions: Versions that the worker must have, see `host_and_python`.
-        threads: CPU threads of the model, unless OMP_NUM_THREADS is set for the worker.
-    """
+    """How a worker opens the model."""
 
     make: Callable[[], TextEmbedder]
-    identity: ModelIdentity
-    versions: str
-    threads: int
+    identity: ModelIdentity  # of the main process; a worker must match it, see `_require_equal`
+    versions: str  # that the worker must have, see `host_and_python`
+    threads: int  # CPU threads of the model, unless OMP_NUM_THREADS is set for the worker
 
 
 class Opened(NamedTuple):
@@ -59,19 +51,11 @@ class Opened(NamedTuple):
 
 
 class Texts(NamedTuple):
-    """The texts of a batch, and how they are split into passages.
+    """The texts of a batch, and how they are split into passages."""
 
-    Attributes:
-        ids: Ids of the documents, for messages.
-        sources: Where the documents were read, for messages.
-        texts: What is embedded: titles and texts.
-        on_truncate: What to do with texts longer than the model reads.
-        chunking: How texts are split.
-    """
-
-    ids: list[str]
-    sources: list[str]
-    texts: list[str]
+    ids: list[str]  # of the documents, for messages
+    sources: list[str]  # where the documents were read, for messages
+    texts: list[str]  # titles and texts
     on_truncate: OnTruncate
     chunking: Chunking
 
@@ -100,11 +84,7 @@ class EmbeddingWorker:
         self._n_calls = 0
 
     def open(self, model: OpenModel) -> Opened:
-        """Open the model.
-
-        Raises:
-            ClusterError: This machine has other versions or another model, or cannot open it.
-        """
+        """Open the model; refuse a machine with other versions or another model."""
         host, versions = host_and_python()
         if versions != model.versions:
             raise ClusterError(
@@ -122,12 +102,7 @@ class EmbeddingWorker:
         return Opened(host, str(getattr(self._embedder, "device", "cpu")), threads)
 
     def embed(self, texts: Texts) -> Passages:
-        """Embed a batch; the vectors are those of `embed_batches` for these documents.
-
-        Raises:
-            CorpusError: As for `embed_batches`.
-            ClusterError: The model fails on this machine, such as for lack of memory.
-        """
+        """Embed a batch; the vectors are those of `embed_batches` for these documents."""
         parts = zip(texts.ids, texts.texts, texts.sources, strict=True)
         documents = [Document(doc_id, text, source=source) for doc_id, text, source in parts]
         batch, tokens = tokenize_batch(
@@ -154,7 +129,6 @@ class EmbeddingWorker:
 
 
 def _use_threads(threads: int) -> None:
-    """Let torch compute with this number of threads, if the model has imported torch."""
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(threads)
 
@@ -183,23 +157,14 @@ _NOTE_S, WAIT_S = 20.0, 600.0  # time without any open worker until a note, and 
 
 @dataclass(slots=True, eq=False)
 class Job(Generic[T]):
-    """A batch that is sent to workers until it has a result.
-
-    Attributes:
-        texts: The texts, which are sent to a worker.
-        payload: A value of the caller, which gets it back with the result.
-        held_bytes: Approximate memory of the batch.
-        attempts: Number of processes that have ended while they had it.
-        result: The result; None: there is none yet.
-        error: The exception that the worker raised for the batch; None: it raised none.
-    """
+    """A batch that is sent to workers until it has a result."""
 
     texts: Texts
-    payload: T
-    held_bytes: int
-    attempts: int = 0
+    payload: T  # the caller gets it back with the result
+    held_bytes: int  # approximate memory of the batch
+    attempts: int = 0  # number of processes that have ended while they had it
     result: Passages | None = None
-    error: Exception | None = None
+    error: Exception | None = None  # raised by the worker for the batch
 
     @property
     def is_done(self) -> bool:
@@ -209,28 +174,14 @@ class Job(Generic[T]):
 
 @dataclass(slots=True, eq=False)
 class _Worker(Generic[T]):
-    """A process and its calls.
-
-    Attributes:
-        number: Its number, from 0.
-        process: The process.
-        opening: The call that opens the model; None: it is open.
-        jobs: The batches that it has.
-        asked: The call that asks how many calls of the model have ended; None: there is none.
-        asked_s: When it was last asked.
-        n_calls: The number of ended calls in its last answer.
-        moved_s: When it last made progress: it got a batch while it had none, its number of ended
-            calls changed, or it gave a result.
-    """
-
     number: int
     process: Process
-    opening: Call | None
+    opening: Call | None  # the call that opens the model; None: it is open
     jobs: dict[Call, Job[T]] = field(default_factory=dict)
-    asked: Call | None = None
-    asked_s: float = 0.0
-    n_calls: int = 0
-    moved_s: float = 0.0
+    asked: Call | None = None  # asks for the number of ended calls of the model
+    asked_s: float = 0.0  # when it was last asked
+    n_calls: int = 0  # ended calls of the model, by its last answer
+    moved_s: float = 0.0  # last progress: a batch after none, a result, or a new n_calls
 
 
 class Pool(Generic[T]):
@@ -240,11 +191,6 @@ class Pool(Generic[T]):
     other workers continue, and the new process starts as soon as there is room. A process is also
     ended and replaced if it has not answered for `SILENT_S`, or if no call of its model has ended
     for `STUCK_S`.
-
-    Args:
-        cluster: The cluster.
-        model: How workers open the model.
-        share: The number of workers, and what each gets of its machine.
     """
 
     def __init__(self, cluster: Cluster, model: OpenModel, share: Share) -> None:
@@ -268,16 +214,10 @@ class Pool(Generic[T]):
         """Yield each job with its result; afterwards the workers stay for the next call.
 
         None is yielded at least about once a second while the next job has no result, so that the
-        thread that runs this can stop. Workers end if this is closed before the last result.
-
-        Args:
-            jobs: The batches.
-            waiting_bytes: No further batch is read while the batches that are read and not yet
-                yielded hold this many bytes, or are ``CALLS_A_WORKER + 1`` for each worker.
-
-        Raises:
-            ClusterError: Workers cannot be started, or too many have ended.
-            Exception: The exception of a batch, after the results of all batches before it.
+        thread that runs this can stop. Workers end if this is closed before the last result. No
+        further batch is read while the batches that are read and not yet yielded hold
+        ``waiting_bytes``, or are ``CALLS_A_WORKER + 1`` for each worker. The exception of a batch
+        is raised after the results of all batches before it.
         """
         unread, in_order, is_read = iter(jobs), deque[Job[T]](), False
         self._last_worker_s = time.monotonic()
@@ -400,11 +340,7 @@ class Pool(Generic[T]):
         self._losses = 0
 
     def _replace(self, worker: _Worker[T], reason: str) -> None:
-        """Start another worker, and queue the batches of the lost one again, in their order.
-
-        Raises:
-            ClusterError: Too many processes have ended, with the same batch or without a result.
-        """
+        """Start another worker, and queue the batches of the lost one again, in their order."""
         warn(f"Worker {worker.number + 1} has ended, and another one takes its work: {reason}")
         worker.process.end()
         self._losses += 1
@@ -425,11 +361,7 @@ class Pool(Generic[T]):
         self._workers[self._workers.index(worker)] = self._start(worker.number)
 
     def _require_workers(self) -> None:
-        """If no worker has opened the model, print a note after `_NOTE_S`, and fail after `WAIT_S`.
-
-        Raises:
-            ClusterError: There was no such worker for `WAIT_S`.
-        """
+        """While no worker has the model open, print a note after `_NOTE_S`; fail after `WAIT_S`."""
         now = time.monotonic()
         if any(worker.opening is None for worker in self._workers):
             self._last_worker_s, self._has_noted = now, False

@@ -193,7 +193,6 @@ class RayRunner:
             return self._placed[state]
 
     def _holders(self) -> Holders:
-        """Return the processes that hold shards; start them if they do not run."""
         if (held := self._held) is not None:  # without the lock, as in `placed`
             return held
         with self._lock:
@@ -240,11 +239,6 @@ class RayRunner:
         return share_of(machines, self._n_workers, on_gpu=on_gpu, cpus=self._cpus)
 
     def _share_with_replicas(self) -> Share:
-        """Return the number of processes for a search, and what each gets of its machine.
-
-        Raises:
-            ConfigError: There are fewer processes than replicas.
-        """
         share = self._share(on_gpu=False)
         if not 1 <= self._replicas <= share.processes:
             remedy = "pass more --workers" if self._n_workers else MORE_MACHINES

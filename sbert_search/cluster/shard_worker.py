@@ -42,23 +42,15 @@ class ShardedCommit(NamedTuple):
     The manifests are sent, because the folder has those of the newest commit only. An older commit
     can be opened as long as its files exist. A compaction removes files, and so does an update that
     merges segments.
-
-    Attributes:
-        key: A text that no other commit has.
-        path: The folder of the index.
-        record: The manifest of the commit.
-        manifests: The manifest of each shard.
-        columns: The metadata columns of all shards; a single shard may lack a column, or have it
-            with a narrower type.
-        versions: Versions that the process must have, see `host_and_python`.
     """
 
-    key: str
-    path: str
-    record: ShardManifest
-    manifests: tuple[Manifest, ...]
+    key: str  # a text that no other commit has
+    path: str  # the folder of the index
+    record: ShardManifest  # the manifest of the commit
+    manifests: tuple[Manifest, ...]  # of each shard
+    # Of all shards; a single shard may lack a column, or have it with a narrower type.
     columns: dict[str, ColumnType]
-    versions: str
+    versions: str  # that the process must have, see `host_and_python`
 
 
 class UnknownCommit(Exception):  # noqa: N818 (not an error of the user)
@@ -89,11 +81,7 @@ class ShardWorker:
     def open(self, commit: ShardedCommit, shards: tuple[int, ...]) -> list[str]:
         """Open some shards of a commit, which other calls name by its key.
 
-        Returns:
-            Warnings about files that this process does without, with the name of its machine.
-
-        Raises:
-            ClusterError: This machine has other versions, or cannot open the commit.
+        Returns warnings about files that this process does without, with the name of its machine.
         """
         with self._opening, warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
@@ -142,24 +130,13 @@ class ShardWorker:
     ) -> list[Matches]:
         """Find the best documents of each query in some shards, as `LexicalSearch.best` does.
 
-        Args:
-            key: The key of the commit.
-            shards: Numbers of the shards.
-            terms: As for `LexicalSearch.best`, by the statistics of all shards.
-            average: Average length of the documents of all shards.
-            k: Number of documents to return for each query.
-            mask: The rows to search.
-            also: As for `LexicalSearch.best`.
+        The weights of ``terms`` and the average length of a document are those of all shards.
         """
         part = self._part(key, shards)
         return part.lexical_with(average).best(terms, k, part.mask_of(mask), also)
 
     def _part(self, key: str, shards: tuple[int, ...]) -> _Part:
-        """Return some shards of a commit.
-
-        Raises:
-            UnknownCommit: This process has not opened them, or has closed them since.
-        """
+        """Return some shards of a commit; raise `UnknownCommit` if they are not open (any more)."""
         with self._lock:
             if key not in self._commits:
                 raise UnknownCommit(key)
@@ -173,11 +150,6 @@ class ShardWorker:
             return _keep(self._parts, (key, shards), part, PARTS_KEPT)
 
     def _joined(self, commit: ShardedCommit, root: Folder, shards: tuple[int, ...]) -> _Part:
-        """Join open shards.
-
-        Raises:
-            UnknownCommit: One is not open.
-        """
         opened = list[Snapshot]()
         for number in shards:
             record = commit.record.shards[number]
@@ -192,11 +164,7 @@ class ShardWorker:
     def _opened(
         self, commit: ShardedCommit, shards: tuple[int, ...]
     ) -> tuple[Folder, list[Snapshot]]:
-        """Open the folder of an index and some shards; shards that are open already are reused.
-
-        Raises:
-            ClusterError: This machine has other versions, or cannot open the commit.
-        """
+        """Open the folder of an index and some shards; shards that are open already are reused."""
         host, versions = host_and_python()
         if versions != commit.versions:
             raise ClusterError(
@@ -230,13 +198,7 @@ class ShardWorker:
 
 
 def _require_faiss(host: str) -> None:
-    """Refuse a machine without FAISS, which would scan segments that have a FAISS file.
-
-    A scan takes longer and finds other hits.
-
-    Raises:
-        ClusterError: FAISS is not installed.
-    """
+    """Refuse a machine without FAISS: its scan would take longer and find other hits."""
     try:
         require_faiss()
     except ConfigError as error:
@@ -253,12 +215,9 @@ def _keep(kept: dict[K, V], key: K, value: V, most: int) -> V:
 
 
 class _Part(ShardedSnapshot):
-    """The state of some shards of an index."""
-
     _lexical: LexicalSearch | None = None
 
     def lexical_with(self, average: float) -> LexicalSearch:
-        """Return lexical search with the average length of the documents of all shards."""
         if self._lexical is None:
             assert self.settings.lexical is not None
             parts = self._lexical_parts()

@@ -115,25 +115,13 @@ class AnyEncodeOptions(_EncodeOptions, total=False):
 
 
 def check_batch_tokens(batch_tokens: int | Literal["auto"] | None) -> None:
-    """Refuse a maximum number of tokens that is not None, "auto" or an integer of at least 1.
-
-    Raises:
-        ConfigError: ``batch_tokens`` has another value.
-    """
+    """Refuse a maximum number of tokens that is not None, "auto" or an integer of at least 1."""
     if batch_tokens is not None and batch_tokens != "auto":
         check_integer("batch_tokens", batch_tokens)
 
 
 def check_integer(name: str, value: object) -> None:
-    """Refuse a value that is not an integer of at least 1.
-
-    Args:
-        name: Name of the option, for the message.
-        value: Value of the option.
-
-    Raises:
-        ConfigError: The value is not an integer, or is below 1.
-    """
+    """Refuse a value, of the option ``name``, that is not an integer of at least 1."""
     if not is_integer(value):
         raise ConfigError(f"{name} is {value!r}; pass an integer.")
     if value < 1:
@@ -141,11 +129,7 @@ def check_integer(name: str, value: object) -> None:
 
 
 def check_calibrate(precision: str, texts: CalibrationTexts) -> None:
-    """Refuse calibration texts if the precision needs no calibration.
-
-    Raises:
-        ConfigError: There are texts, and the precision is neither int8 nor fastest.
-    """
+    """Refuse calibration texts if the precision needs no calibration."""
     if texts is not None and precision not in ("int8", "fastest"):
         raise ConfigError(
             f"calibrate is given, but precision is {precision}, which needs no calibration; leave "

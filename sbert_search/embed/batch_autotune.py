@@ -27,22 +27,14 @@ Work = Callable[[NDArray[np.int64]], object]
 class BudgetSearch:
     """Finds the fastest token budget among half the default, the default and twice the default.
 
-    A token budget is the maximum number of tokens in a batch. It decides which texts share a batch.
-    Another budget changes the vectors only by rounding errors.
-
-    Args:
-        default: Default budget, at least 2.
-        key: JSON value that identifies the shape of the model and the machine.
-
-    Attributes:
-        budget: The fastest budget that an earlier search found, or the default if there was none.
-            It never changes.
+    Another budget changes the vectors only by rounding errors. ``key`` identifies the shape of the
+    model and the machine.
     """
 
     def __init__(self, default: int, key: object) -> None:
         self._budgets, self._key = (default // 2, default, 2 * default), [key, default]
         known = recalled("budget", self._key, self._is_budget)
-        self.budget = default if known is None else int(known)
+        self.budget = default if known is None else int(known)  # never changes
         self._is_over = known is not None
         self._seen = 0
 
@@ -50,12 +42,8 @@ class BudgetSearch:
         """Count the tokens of texts before they are computed; measure once, after `WORTH` batches.
 
         The measurement uses a sample of the texts. It waits for a call whose texts fill a batch of
-        the largest budget.
-
-        Args:
-            lengths: Tokens of the texts, (n,).
-            work: Function that computes the texts at the given indices into ``lengths`` as one
-                batch. It raises MemoryError if the batch is too large.
+        the largest budget. ``work`` computes the texts at some indices as one batch; it raises
+        MemoryError if the batch is too large.
         """
         tokens = int(lengths.sum())
         default = self._budgets[1]
@@ -75,12 +63,10 @@ class BudgetSearch:
 
 
 def _fastest(budgets: tuple[int, int, int], seconds: Callable[[int], float]) -> int:
-    """Return the fastest budget, or the default (the second) if no budget is `GAIN` times faster.
-
-    The budgets are measured in turns, so that a change of the machine's speed affects all equally.
-    """
+    """Return the fastest budget, or the default (the second) if none is `GAIN` times faster."""
     best = dict.fromkeys(budgets, float("inf"))
     seconds(budgets[0])  # warms up
+    # The budgets take turns, so that a change of the machine's speed affects all equally.
     for _ in range(ROUNDS):
         best = {budget: min(before, seconds(budget)) for budget, before in best.items()}
     default = budgets[1]
@@ -104,11 +90,7 @@ def _seconds(lengths: NDArray[np.int32], rows: NDArray[np.int64], budget: int, w
 
 
 def _sample(lengths: NDArray[np.int32], tokens: int) -> NDArray[np.int64]:
-    """Pick texts with about ``tokens`` tokens together.
-
-    The sample is every nth text of the texts sorted by length, so it has the same distribution of
-    lengths.
-    """
+    """Pick every nth text by length, so that they have about ``tokens`` tokens together."""
     order = np.argsort(lengths, kind="stable")
     count = max(1, int(tokens / lengths.mean()))
     return order[:: max(1, len(order) // count)]

@@ -32,12 +32,7 @@ _NAME = re.compile(r"(\d+)-([0-9a-f]{32})\.vectors")
 
 
 class VectorCache:
-    """Vectors of one model by key; a crash loses only vectors that are not yet in a block.
-
-    Args:
-        folder: Folder of the blocks; created when the first block is written.
-        dim: Dimensions of a vector.
-    """
+    """Vectors of one model by key; a crash loses only vectors that are not yet in a block."""
 
     def __init__(self, folder: Path, dim: int) -> None:
         self.folder, self.dim = folder, dim
@@ -104,24 +99,15 @@ class VectorCache:
 
 
 class CachedEmbedder(DelegatingEmbedder):
-    """An embedder that reads vectors from a cache and computes only the missing ones.
-
-    Args:
-        embedder: Embedder that computes the missing vectors.
-        max_bytes: Largest size of the caches of all models together, when this object is made.
-
-    Attributes:
-        computed: Number of texts whose vectors were computed so far.
-        cached: Number of texts whose vectors came from the cache so far.
-    """
+    """An embedder that reads vectors from a cache and computes only the missing ones."""
 
     def __init__(self, embedder: TextEmbedder, *, max_bytes: int = MAX_BYTES) -> None:
         self._embedder = embedder
         # A model has the same cache under each of its names.
         identity = {**embedder.identity.to_mapping(), "name": ""}
         self.cache = VectorCache(_root() / digest_of(identity), embedder.dim)
-        self.computed = self.cached = 0
-        evict(_root(), max_bytes)
+        self.computed = self.cached = 0  # numbers of texts so far
+        evict(_root(), max_bytes)  # of the caches of all models together
 
     @property
     def inner(self) -> TextEmbedder:

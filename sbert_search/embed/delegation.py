@@ -79,13 +79,9 @@ class DelegatingEmbedder(ABC):
 
 
 class LazyEmbedder(DelegatingEmbedder):
-    """Opens an embedder when a method or property that needs it is first used.
+    """Opens an embedder when a method or property that needs it is first used, in that thread.
 
-    That first use raises the errors of opening.
-
-    Args:
-        open_model: Opens and checks the embedder. It is called in the thread of the first use. If
-            it raises an error, the next use calls it again.
+    That first use raises the errors of opening; the next use then opens it again.
     """
 
     def __init__(self, open_model: Callable[[], TextEmbedder]) -> None:
@@ -108,7 +104,7 @@ class LazyEmbedder(DelegatingEmbedder):
 
     @property
     def inner(self) -> TextEmbedder:
-        """The same embedder as `opened`; this property also opens it."""
+        """The same as `opened`."""
         return self.opened
 
     def encode_tokens(self, tokens: TokenizedTexts) -> Vectors:

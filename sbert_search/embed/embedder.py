@@ -242,10 +242,7 @@ class Embedder(EncodeMethods):
         return self._search.budget if self._search is not None and on_cpu else 0
 
     def _budget_search(self) -> BudgetSearch | None:
-        """Return the search for the fastest batch size, or None.
-
-        None: the model is in memory, or the engine is not native.
-        """
+        """Return the search for the fastest batch size; None in memory or if not native."""
         if self._engine.name != "native" or self.opened.folder is None:
             return None
         from sbert_search.base.machine import machine
@@ -413,11 +410,7 @@ class Embedder(EncodeMethods):
     def _windows(
         self, texts: Sequence[str], prompt: str
     ) -> Iterator[tuple[NDArray[np.int64], TokenizedTexts]]:
-        """Sort texts by length, longest first, and tokenise them in groups ("windows").
-
-        Yields:
-            Indices into ``texts``, and the tokenised texts at these indices.
-        """
+        """Yield the indices of texts, longest first, in groups, and these texts tokenised."""
         order = np.argsort([-len(text) for text in texts], kind="stable")
         size = self._launcher.window
         for start in range(0, len(texts), size):
@@ -512,18 +505,9 @@ def open_embedder(
     report: Callable[[str], None] = note,
     **options: Unpack[EmbedderOptions],
 ) -> TextEmbedder:
-    """Open an embedder by the name of its model, and report the model and the engine.
+    """Open an embedder by the name of its model, and report the model and the engine in one line.
 
-    Args:
-        model: As for `Embedder`; or "hashing" or "hashing:DIM" for a `HashingEmbedder`, which
-            needs no model.
-        report: Called with one line of text on the model and its engine.
-        options: Other arguments of `Embedder`.
-
-    Raises:
-        ConfigError: As for `Embedder`; or DIM is 0, or "hashing" does not support an option.
-        CorpusError: As for `Embedder`.
-        ModelError: As for `Embedder`.
+    The name may also be "hashing" or "hashing:DIM", for a `HashingEmbedder`, which needs no model.
     """
     named = model if isinstance(model, str) else ""  # Path("hashing") is a folder
     if found := re.fullmatch(r"hashing(?::(\d+))?", named):

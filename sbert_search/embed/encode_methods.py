@@ -194,7 +194,6 @@ class EncodeMethods(ABC):
         return tensor if as_tensor else list(tensor)
 
     def _check(self, options: AnyEncodeOptions) -> None:
-        """Refuse options and values that this package does not support."""
         for name in options.keys() - AnyEncodeOptions.__annotations__.keys():
             known = AnyEncodeOptions.__annotations__
             raise TypeError(unknown_name(name, name, known, "argument of encode"))
@@ -216,12 +215,6 @@ def _shown(value: object) -> str:
 
 
 def _as_list(texts: object) -> list[str]:
-    """Return one text or several as a list.
-
-    Raises:
-        CorpusError: ``texts`` is neither a string nor a list; or an element of the list is not a
-            string, such as a missing value of a table.
-    """
     if isinstance(texts, str):
         return [texts]
     if isinstance(texts, (bytes, Mapping)) or not isinstance(texts, Iterable):

@@ -29,12 +29,7 @@ _RECIPE = "lower-cased \\w+, xxh3_64, sign from bit 63, place from the rest modu
 class HashingEmbedder:
     """Turns texts into unit vectors by feature hashing of their words.
 
-    Args:
-        dim: Number of dimensions of a vector.
-        max_len: Maximum words of a text; longer texts are truncated.
-
-    Raises:
-        ConfigError: ``dim`` or ``max_len`` is below 1.
+    ``max_len`` is the maximum number of words of a text; longer texts are truncated.
 
     Source: Weinberger et al. 2009, Feature Hashing for Large Scale Multitask Learning, section 2
     (arXiv:0902.2206).
@@ -62,11 +57,7 @@ class HashingEmbedder:
     def tokenize(
         self, texts: Sequence[str], *, task: Task | None = None, prompt_name: str | None = None
     ) -> TokenizedTexts:
-        """Hash the words of each text; the hashes take the place of token ids.
-
-        Raises:
-            ConfigError: ``prompt_name`` is not None, but this embedder has no prompts.
-        """
+        """Hash the words of each text; the hashes take the place of token ids."""
         if prompt_name is not None:
             raise ConfigError(f"The hashing embedder has no prompt {prompt_name!r}; it has none.")
         hashes, lost = [], []
@@ -107,10 +98,7 @@ class HashingEmbedder:
         return chunking.spans(text, offsets, range(len(offsets)), capacity)
 
     def encode_tokens(self, tokens: TokenizedTexts) -> Vectors:
-        """Compute unit vectors, float32 (n, dim); a text without words gives (1, 0, ..., 0).
-
-        Each word adds its sign, 1 or -1, to its dimension.
-        """
+        """Compute unit vectors, float32 (n, dim); a text without words gives (1, 0, ..., 0)."""
         rows = np.repeat(np.arange(len(tokens)), tokens.lengths)
         hashes = np.fromiter(chain.from_iterable(tokens.ids), np.uint64, len(rows))
         columns = (hashes & np.uint64(2**63 - 1)) % np.uint64(self.dim)

@@ -36,35 +36,20 @@ _CHUNK_COPIES = 5
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedBatch(Generic[T_co]):
-    """A batch of documents with the vectors of its passages; each row is one passage.
+    """A batch of documents with the vectors of its passages; each row is one passage."""
 
-    Attributes:
-        documents: Documents in input order.
-        doc_of: Index into ``documents`` of each passage, int64 (rows,), in ascending order.
-        chunk: Number of the passage in its document, from 0, int32 (rows,).
-        char_start: Where the passage starts in ``Document.full_text``, int64 (rows,).
-        char_end: Where the passage ends in ``Document.full_text``, exclusive, int64 (rows,).
-        n_tokens: Number of tokens of the passage that the model read, special tokens and prompt
-            included, int32 (rows,).
-        lost_tokens: Number of tokens cut off at the end of the passage, int32 (rows,).
-        vectors: Vectors of the passages, float32 (rows, dim).
-        payload: Value that came with the batch, such as a position in the source.
-        held_bytes: Approximate memory of the documents; if long texts are split, the memory of
-            their passages and token ids is included.
-        given: Whether the user supplied the vectors. A document then also counts as changed if only
-            its vector differs from the vector in the index.
-    """
-
-    documents: Sequence[Document]
-    doc_of: NDArray[np.int64]
-    chunk: NDArray[np.int32]
-    char_start: NDArray[np.int64]
-    char_end: NDArray[np.int64]
-    n_tokens: NDArray[np.int32]
-    lost_tokens: NDArray[np.int32]
-    vectors: Vectors
-    payload: T_co
-    held_bytes: int
+    documents: Sequence[Document]  # in input order
+    doc_of: NDArray[np.int64]  # index into ``documents``, (rows,), ascending
+    chunk: NDArray[np.int32]  # number of the passage in its document, from 0
+    char_start: NDArray[np.int64]  # in ``Document.full_text``
+    char_end: NDArray[np.int64]  # exclusive
+    n_tokens: NDArray[np.int32]  # that the model read, special tokens and prompt included
+    lost_tokens: NDArray[np.int32]  # cut off at the end of the passage
+    vectors: Vectors  # (rows, dim)
+    payload: T_co  # came with the batch, such as a position in the source
+    held_bytes: int  # approximate memory of the documents and of the passages of split texts
+    # Whether the user supplied the vectors. A document then also counts as changed if only its
+    # vector differs from the vector in the index.
     given: bool = False
 
 
@@ -116,24 +101,13 @@ def embed_batches(
     batches therefore never share a forward pass. A batch then has the same vectors in a resumed run
     as in an uninterrupted run.
 
-    Args:
-        batches: Pairs of documents and a payload, which is returned with their vectors. For a batch
-            without documents, an empty batch is returned.
-        embedder: Embedder that computes the vectors.
-        on_truncate: Treatment of a text longer than the model's limit: ``warn`` cuts it and prints
-            the number of such texts at the end, ``error`` stops, ``chunk`` splits it into passages.
-        chunking: With ``chunk``, how texts are split; a text of at most ``chunking.tokens`` tokens
-            stays whole.
-        advance: Called after each call of the embedder, with the number of documents whose first
-            passage was embedded in that call.
-        waiting_bytes: Maximum memory, in bytes, of all batches that were read and that the caller
-            has not finished. The caller finishes a batch by asking for the next. A single batch may
-            have more.
-
-    Raises:
-        CorpusError: A text is too long and ``on_truncate`` is ``error``, or a text has a lone
-            surrogate, which UTF-8 cannot encode.
-        ModelError: As for `tokenize_batch`; or the embedder cannot compute the vectors.
+    A payload, and an empty batch, comes back as it was. ``on_truncate`` says what is done with a
+    text longer than the model's limit: ``warn`` cuts it and prints the number of such texts at the
+    end, ``error`` stops, ``chunk`` splits it into passages; a text of at most ``chunking.tokens``
+    tokens then stays whole. ``advance`` is called after each call of the embedder, with the number
+    of documents whose first passage was embedded in that call. ``waiting_bytes`` limits the memory
+    of all batches that were read and that the caller has not finished. The caller finishes a batch
+    by asking for the next. A single batch may have more.
     """
     lost = TruncatedTexts()
     allowance = Allowance(waiting_bytes)
@@ -157,24 +131,14 @@ def embed_batches(
 
 @dataclass(slots=True)
 class TruncatedTexts:
-    """Counts the texts that the model does not read to their end.
+    """Counts the texts that the model does not read to their end."""
 
-    Attributes:
-        texts: Number of all texts.
-        truncated: Number of the texts that were truncated.
-        tokens: Number of tokens that were cut off.
-    """
-
-    texts: int = 0
+    texts: int = 0  # all, truncated or not
     truncated: int = 0
-    tokens: int = 0
+    tokens: int = 0  # cut off
 
     def add(self, lost_tokens: NDArray[np.int32]) -> None:
-        """Count the texts of a batch.
-
-        Args:
-            lost_tokens: Number of tokens that were cut off from each text, int32 (n,).
-        """
+        """Count the texts of a batch by their tokens that were cut off, int32 (n,)."""
         self.texts += len(lost_tokens)
         self.truncated += int(np.count_nonzero(lost_tokens))
         self.tokens += int(lost_tokens.sum())
@@ -232,14 +196,7 @@ def tokenize_batch(
     on_truncate: OnTruncate,
     chunking: Chunking,
 ) -> tuple[EmbeddedBatch[T], TokenizedTexts]:
-    """Return a batch whose vectors are not computed yet, and the tokens for `encode_batch`.
-
-    Raises:
-        CorpusError: A text is too long and ``on_truncate`` is ``error``, or a text has a lone
-            surrogate, which UTF-8 cannot encode.
-        ModelError: ``on_truncate`` is ``chunk``, and the prompt and the special tokens take all
-            tokens of a passage.
-    """
+    """Return a batch whose vectors are not computed yet, and the tokens for `encode_batch`."""
     texts = [document.full_text for document in documents]
     spans = [[(0, len(text))] for text in texts]
     tokens = _tokens_of(texts, embedder)
@@ -259,16 +216,14 @@ def tokenize_batch(
 
 
 def _tokens_of(texts: Sequence[str], embedder: TextEmbedder) -> TokenizedTexts:
-    """Tokenise texts, about a million characters at a time.
-
-    Token ids are stored in arrays, because an id takes 8 bytes in an array and 40 in a list.
-    """
+    """Tokenise texts, about a million characters at a time."""
     prompt = ""
     ids: list[Sequence[int]] = []
     lost = []
     for part in _slices(texts):
         tokens = embedder.tokenize(part, task="document")
         prompt = tokens.prompt
+        # An id takes 8 bytes in an array and 40 in a list.
         ids += [array("Q", of_text) for of_text in tokens.ids]
         lost.append(tokens.lost)
     return TokenizedTexts(texts, prompt, ids, np.concatenate(lost))
@@ -312,12 +267,7 @@ def _without_vectors(
 def _encode(
     tokenized: Iterable[tuple[EmbeddedBatch[T], TokenizedTexts]], embedder: TextEmbedder
 ) -> Iterator[int | EmbeddedBatch[T]]:
-    """Compute the vectors of each batch.
-
-    Yields:
-        After each call of the embedder, the number of documents whose first passage was embedded
-        in that call. After the last call for a batch, the batch.
-    """
+    """Compute vectors: yield what `encode_batch` yields for each batch, then the batch."""
     for batch, tokens in tokenized:
         yield from encode_batch(batch, tokens, embedder)
         yield batch
@@ -330,11 +280,8 @@ def encode_batch(
     """Compute the vectors of a batch and write them into ``batch.vectors``.
 
     The order and the groups in which passages are encoded depend only on the lengths of the
-    passages and on ``embedder.batch_tokens``.
-
-    Yields:
-        After each call of the embedder, the number of documents whose first passage was embedded
-        in that call.
+    passages and on ``embedder.batch_tokens``. After each call of the embedder, the number of
+    documents whose first passage was embedded in that call is yielded.
     """
     limit = _STEPS_A_CALL * embedder.batch_tokens if len(tokens) else 1
     for rows in token_batches(tokens.lengths, limit):

@@ -51,15 +51,8 @@ class WorkerEmbedder(Protocol):
 class ProcessEngine:
     """An engine that distributes texts to the embedders of several worker processes.
 
-    Args:
-        embedder: Function or class that makes the embedder of a worker. It must be at the top level
-            of a module, so that the worker process can import it.
-        devices: Device of each worker; a device may occur more than once.
-        options: Other arguments of `Embedder`; the model must be a folder or a name.
-
-    Raises:
-        ConfigError: As for `Embedder`.
-        ModelError: As for `Embedder`, or a worker process has ended.
+    ``embedder`` makes the embedder of a worker. It must be at the top level of a module, so that
+    the worker process can import it. A device, one for each worker, may occur more than once.
     """
 
     def __init__(
@@ -83,7 +76,6 @@ class ProcessEngine:
         devices: Sequence[str],
         options: Mapping[str, object],
     ) -> list[_Opened]:
-        """Open the embedder of each worker, in parallel."""
         opening = [
             worker.submit(_open, embedder, {**options, "device": device}, devices.count(device))
             for worker, device in zip(self._workers, devices, strict=True)
@@ -96,21 +88,13 @@ class ProcessEngine:
 
     @property
     def beyond_calibration(self) -> float:
-        """Share of the input values of int8 layers, in all workers, beyond the calibrated range.
-
-        Raises:
-            ModelError: A process has ended.
-        """
+        """Share of the inputs of int8 layers, in all workers, beyond the calibration."""
         waits = [worker.submit(_range_counts) for worker in self._workers]
         values, beyond = np.sum([wait() for wait in waits], axis=0)
         return float(beyond / max(values, 1))
 
     def start(self, tokens: TokenizedTexts) -> Callable[[], Vectors]:
-        """Send each process its share of the texts; return a function that waits for the vectors.
-
-        Raises:
-            ModelError: A process has ended, or its device has too little memory for one text.
-        """
+        """Send each process its share of the texts; return a function that waits for vectors."""
         shares = [
             (rows, worker.submit(_encode, tokens.take(rows)))
             for worker, rows in zip(self._workers, self._shares(tokens.lengths), strict=True)
@@ -126,10 +110,7 @@ class ProcessEngine:
         return finish
 
     def _shares(self, lengths: NDArray[np.int32]) -> list[NDArray[np.int64]]:
-        """Split texts, by index, into one share for each process.
-
-        All shares have about the same number of tokens. The texts of a share have similar lengths.
-        """
+        """Split texts, by index: shares of about equal tokens, each of similar lengths."""
         order = np.argsort(-lengths, kind="stable")
         ends = np.cumsum(lengths[order])
         cuts = ends[-1] * np.arange(1, len(self._workers)) / len(self._workers)
@@ -137,10 +118,7 @@ class ProcessEngine:
 
 
 class _Worker:
-    """A child process that computes on one device.
-
-    The child process ends when this object is deleted or the parent process ends.
-    """
+    """A child process that ends when this object is deleted or the parent process ends."""
 
     def __init__(self, device: str) -> None:
         self._device = device
@@ -171,12 +149,6 @@ class _Worker:
 
 
 class _Opened(NamedTuple):
-    """Properties of the engine of a worker.
-
-    If the precisions of the workers differ, `ProcessEngine` opens all workers again in the
-    precision of the first. The properties of the first worker then hold for all workers.
-    """
-
     name: EngineName
     dim: int
     tokenizer: TextTokenizer
@@ -205,11 +177,7 @@ def _end_with_parent() -> None:
 def _open(make: Callable[..., WorkerEmbedder], options: dict[str, object], sharers: int) -> _Opened:
     """Open the embedder of this worker process.
 
-    Args:
-        make: Makes the embedder.
-        options: Arguments of ``make``.
-        sharers: Number of workers on the same device, this worker included. The number of torch's
-            CPU threads is divided by this number.
+    torch's CPU threads are divided by ``sharers``, the number of workers on the same device.
     """
     import torch
 
@@ -245,18 +213,7 @@ def open_processes(
     devices: Sequence[str],
     **options: object,
 ) -> OpenedModel[Engine]:
-    """Open a model on several devices.
-
-    Args:
-        embedder: The class `Embedder`.
-        model: A folder or a name, as for `Embedder`.
-        devices: Names of the devices.
-        options: Engine, precision and ``batch_tokens`` of each process.
-
-    Raises:
-        ConfigError: The model is an object in memory; or as for `Embedder`.
-        ModelError: As for `Embedder`.
-    """
+    """Open a model, which must be a folder or a name, on several devices."""
     if model is not None and not isinstance(model, (str, Path)):
         raise ConfigError(
             f"A {type(model).__name__} in memory cannot be sent to several devices; save it and "

@@ -18,19 +18,12 @@ Vectors = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class TokenizedTexts:
-    """Texts as token ids, truncated to the model's limit.
+    """Texts as token ids, truncated to the model's limit."""
 
-    Attributes:
-        texts: Texts in input order, without prompts.
-        prompt: Prompt that was put before each text.
-        ids: Token ids of prompt and text, special tokens included; at most ``max_len`` per text.
-        lost: Number of tokens of each text that were cut off, int32 (n,).
-    """
-
-    texts: Sequence[str]
-    prompt: str
-    ids: Sequence[Sequence[int]]
-    lost: NDArray[np.int32]
+    texts: Sequence[str]  # in input order, without prompts
+    prompt: str  # before each text
+    ids: Sequence[Sequence[int]]  # of prompt and text, special tokens included
+    lost: NDArray[np.int32]  # number of tokens of each text that were cut off, (n,)
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -24,16 +24,11 @@ Start = Callable[[NDArray[np.int64]], Callable[[], Vectors]]
 
 
 class Started(NamedTuple):
-    """A batch that is being computed.
+    """A batch that is being computed."""
 
-    Attributes:
-        rows: Indices of the batch's inputs. `BatchLauncher.launch` yields indices into its
-            ``lengths``; `launch_windows` yields indices into the inputs of all windows.
-        finish: Waits for the result, a vector or scores for each input, and returns it.
-    """
-
+    # Indices of its inputs, those of the window or, from `launch_windows`, of all.
     rows: NDArray[np.int64]
-    finish: Callable[[], Vectors]
+    finish: Callable[[], Vectors]  # waits for the result, a vector or scores for each input
 
     def collect(self, out: Vectors) -> None:
         """Wait for the result and write it to the rows of ``out``."""
@@ -41,10 +36,8 @@ class Started(NamedTuple):
 
 
 def collect_all(started: Iterable[Started], out: Vectors) -> Vectors:
-    """Fill ``out`` with the results; start each batch before waiting for the previous batch.
-
-    The device then computes one batch while the CPU prepares the next.
-    """
+    """Fill ``out`` with the results; start each batch before waiting for the previous batch."""
+    # The device computes one batch while the CPU prepares the next.
     in_flight: deque[Started] = deque()
     for batch in started:
         in_flight.append(batch)
@@ -62,12 +55,10 @@ def launch_windows(
 ) -> Iterator[Started]:
     """Start the batches of all windows without waiting between windows.
 
-    Args:
-        windows: Groups of inputs that are tokenised together. Each is a pair: the indices of its
-            inputs among all inputs, and the tokenised inputs.
-        launch: Starts the batches of one window and yields them; their `Started.rows` are indices
-            among the inputs of the window.
-        advance: Called with the number of inputs of a window after all its batches are started.
+    A window is a group of inputs that are tokenised together: their indices among all inputs, and
+    the tokenised inputs. ``launch`` starts the batches of one window; their `Started.rows` are
+    indices among the inputs of the window. ``advance`` is called with the number of inputs of a
+    window after all its batches are started.
     """
     for rows, tokenized in windows:
         for step in launch(rows, tokenized):
@@ -76,14 +67,10 @@ def launch_windows(
 
 
 class BatchLauncher:
-    """Cuts inputs into batches and starts them; the token budget shrinks when memory runs out.
-
-    Attributes:
-        budget: Maximum tokens of one batch; a single input may have more.
-        device: Name of the device, for messages.
-    """
+    """Cuts inputs into batches and starts them; the token budget shrinks when memory runs out."""
 
     def __init__(self, budget: int, device: str) -> None:
+        # A single input may have more tokens than the budget. The device is for messages.
         self.budget, self.device = budget, device
         self._pid = os.getpid()
 
@@ -97,18 +84,10 @@ class BatchLauncher:
     ) -> Iterator[Started]:
         """Cut inputs into batches and start one batch each time the iterator is advanced.
 
-        Args:
-            lengths: Number of tokens of each input, (n,).
-            start: Gets the indices of the inputs of a batch. It starts their computation and
-                returns a function that waits for the results, float32 (batch, width). ``start``
-                raises MemoryError if the batch needs too much memory. A MemoryError of the returned
-                function would not be handled.
-            most: Maximum inputs of a batch; None: only the budget limits a batch.
-
-        Raises:
-            ConfigError: ``most`` is no integer, or below 1.
-            ModelError: The process was forked after the model was loaded, or the device has too
-                little memory for a single input.
+        ``start`` gets the indices of the inputs of a batch. It starts their computation and returns
+        a function that waits for the results, float32 (batch, width). ``start`` raises MemoryError
+        if the batch needs too much memory; a MemoryError of the returned function would not be
+        handled. ``most`` is the maximum of inputs of a batch; None: only the budget limits it.
         """
         if os.getpid() != self._pid:
             raise ModelError(

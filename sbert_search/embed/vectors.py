@@ -12,19 +12,11 @@ from sbert_search.errors import ConfigError
 
 
 def similarity(first: Vectors, second: Vectors, measure: str = "cosine") -> Vectors:
-    """Compute the similarity of each vector of ``first`` to each vector of ``second``.
+    """Compute the similarity of each vector of ``first`` to each of ``second``; float32 (n, m).
 
-    Args:
-        first: Float (n, dim) or (dim,).
-        second: Float (m, dim) or (dim,).
-        measure: cosine, dot, euclidean or manhattan; the last two give the negative distance.
-
-    Returns:
-        Float32 (n, m); a higher value means more similar vectors.
-
-    Raises:
-        ConfigError: The measure is unknown, ``first`` and ``second`` differ in ``dim``, or an
-            array has more than two dimensions.
+    Both are float, (n, dim) and (m, dim), or (dim,) for one vector. The measures are cosine, dot,
+    euclidean and manhattan; the last two give the negative distance, so that a higher value always
+    means more similar vectors.
     """
     if measure not in _MEASURES:
         raise ConfigError(f"Unknown similarity {measure!r}; known: {', '.join(_MEASURES)}.")

@@ -24,21 +24,12 @@ _POOLED = {"mean of the last states": "mean", "[CLS] of the last states": "cls"}
 def open_baselines(
     model: str | Path | None = None, *, device: str = "auto"
 ) -> dict[str, TextEmbedder]:
-    """Open the three baselines of a model.
+    """Open the three baselines of a model, in fp32, by name.
 
-    Args:
-        model: Folder or name of a model, as for `Embedder`. This package's own encoder must support
-            the architecture of the model.
-        device: Device of the encoder, as for `Embedder`. The encoder computes in fp32.
-
-    Returns:
-        Three embedders by name. They give the mean of the last hidden states, the last hidden state
-        of [CLS], and the mean of the word embeddings of the tokens (no position embeddings, and no
-        layer of the encoder). Dense and normalisation layers after the encoder are left out.
-
-    Raises:
-        ConfigError: The device is unknown or not available.
-        ModelError: The model cannot be loaded.
+    They give the mean of the last hidden states, the last hidden state of [CLS], and the mean of
+    the word embeddings of the tokens (no position embeddings, no layer of the encoder). Dense and
+    normalisation layers after the encoder are left out. The package's own encoder must support the
+    architecture.
     """
     from sbert_search.base.device import resolve_device
     from sbert_search.models.bi_encoder import BiEncoder
@@ -99,10 +90,7 @@ class TokenMeanEmbedder:
         return self._tokenizer.split(text, chunking=chunking)
 
     def encode_tokens(self, tokens: TokenizedTexts) -> Vectors:
-        """Average the token embeddings of each text, float32 (n, dim).
-
-        A text without tokens gives (1, 0, ..., 0).
-        """
+        """Average the token embeddings of each text, (n, dim); of no token: (1, 0, ..., 0)."""
         rows = [self._table[ids].mean(axis=0) if ids else self._of_no_tokens for ids in tokens.ids]
         return np.stack(rows) if rows else np.empty((0, self.dim), np.float32)
 

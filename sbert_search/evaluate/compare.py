@@ -42,20 +42,15 @@ _COUNTED = (
 
 @dataclass(frozen=True, slots=True)
 class ItemChange:
-    """One item in both runs.
+    """One item in both runs; a positive ``gain`` is an improvement.
 
-    Attributes:
-        item: Id of a query, or index of a pair or triplet in its file.
-        first: Value of the item in the first run. This is the value of the metric, with two
-            exceptions. For a correlation, it is the absolute difference between the predicted and
-            the gold rank of the pair, divided by the number of pairs (lower is better). For a
-            metric that is computed from sums over all items, such as F1, it is the value of another
-            metric, such as accuracy.
-        second: Value of the item in the second run.
-        gain: Improvement of the second run over the first; positive is better.
+    ``first`` and ``second`` are values of the metric. For a correlation, they are the absolute
+    difference between the predicted and the gold rank of the pair, divided by the number of pairs
+    (lower is better). For a metric of sums over all items, such as F1, they are those of another
+    metric, such as accuracy.
     """
 
-    item: str
+    item: str  # id of a query, or index of a pair or triplet in its file
     first: float
     second: float
     gain: float
@@ -63,27 +58,16 @@ class ItemChange:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One metric of one task in both runs.
-
-    Attributes:
-        task: Name of the task.
-        metric: Name of the metric.
-        first: Score of the first run.
-        second: Score of the second run.
-        difference: Second minus first, with interval and p-value.
-        corrected: The p-value, corrected for the number of comparisons (Holm).
-        changes: All items, by descending gain.
-        differs: Settings and properties of the model that differ, and the commit and the seed if
-            they differ: the values in the first and in the second run, by name.
-    """
+    """One metric of one task in both runs."""
 
     task: str
     metric: str
     first: float
     second: float
-    difference: Difference
-    corrected: float
-    changes: Sequence[ItemChange]
+    difference: Difference  # second minus first
+    corrected: float  # the p-value, corrected for the number of comparisons (Holm)
+    changes: Sequence[ItemChange]  # all items, by descending gain
+    # properties of the model, settings, commit and seed that differ: both values, by name
     differs: Mapping[str, tuple[object, object]]
 
     @property
@@ -112,22 +96,10 @@ def compare_runs(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> list[Comparison]:
-    """Compare two runs on all their tasks.
+    """Compare two runs on all their tasks, by their main metrics if none is named.
 
-    Args:
-        first: A JSON record that an evaluation wrote, or a folder of such records.
-        second: Another record or folder, of the same tasks.
-        metrics: Metrics to compare; repetitions are ignored. (): the main metric of each task.
-        draws: Number of resamples for each interval and of permutations for each test.
-        seed: Seed of resamples and permutations.
-
-    Returns:
-        A comparison for each task and metric, with p-values corrected for the number of
-        comparisons.
-
-    Raises:
-        EvaluationError: A record cannot be read or lacks a metric, or the two runs have different
-            tasks, data or queries.
+    Each path is a record that an evaluation wrote, or a folder of records. ``draws`` is the number
+    of resamples for each interval and of permutations for each test.
     """
     pairs = _paired(read_runs(first), read_runs(second))
     results = [
@@ -152,12 +124,7 @@ def compare_runs(
 
 
 def read_runs(path: Path) -> dict[str, EvaluationRecord]:
-    """Read one record, or all records of a folder, by task name.
-
-    Raises:
-        EvaluationError: A record cannot be read, two records are of the same task, or the folder
-            has no record.
-    """
+    """Read one record, or all records of a folder, by task name."""
     files = sorted(path.glob("*.json")) if path.is_dir() else [path]
     if not files:
         raise EvaluationError(f"{path} holds no evaluation records; eval --out writes them.")
@@ -251,7 +218,6 @@ def _compared(
 
 
 def _comparable(record: EvaluationRecord) -> list[str]:
-    """Return the metrics of a record for which it has the values of the items."""
     items = record["per_item"]
     return [
         metric
@@ -283,12 +249,8 @@ def _compared_sums(
 ) -> tuple[Difference, list[ItemChange]]:
     """Compare a metric that is a function of sums over items, such as F1.
 
-    Such a metric has no value for one item. The returned changes therefore show another metric,
-    such as accuracy: the first one in the records that has a value for each item.
-
-    Raises:
-        EvaluationError: The metric is computed from class numbers, and a number means one class in
-            the first run and another class in the second.
+    Such a metric has no value for one item. The changes therefore show the first metric in the
+    records that has one, such as accuracy.
     """
     shown = next(name for name in first["per_item"] if name in second["per_item"])
     items = list(first["per_item"][shown])
@@ -328,7 +290,6 @@ def _changes(
 def _differing_settings(
     records: tuple[EvaluationRecord, EvaluationRecord],
 ) -> dict[str, tuple[object, object]]:
-    """Return the settings, properties of the model, commits and seeds that differ, by name."""
     facts: list[dict[str, object]] = []
     for record in records:
         manifest = record["manifest"]
@@ -341,19 +302,12 @@ def _differing_settings(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExpectedScore:
-    """The expected main metric of one task.
-
-    Attributes:
-        value: The expected score.
-        tolerance: Maximum accepted distance from the expected score.
-        published: The published score of the same weights; None if there is none.
-        source: Publication of the published score.
-    """
+    """The expected main metric of one task."""
 
     value: float
-    tolerance: float
-    published: float | None = None
-    source: str = ""
+    tolerance: float  # maximum accepted distance from the expected score
+    published: float | None = None  # the published score of the same weights; None if there is none
+    source: str = ""  # publication of the published score
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -386,20 +340,12 @@ class Verdict:
 
 
 def load_expected(path: Path) -> ExpectedScores:
-    """Read a file of expected scores.
-
-    Raises:
-        ConfigError: The file cannot be read, or a field is unknown, missing or invalid.
-    """
+    """Read a file of expected scores."""
     return from_mapping(ExpectedScores, read_toml(path))
 
 
 def judge(evaluation: Evaluation, expected: ExpectedScores) -> Verdict:
-    """Compare an evaluation with the expected score of its model.
-
-    Raises:
-        EvaluationError: The expected scores are of other weights, or do not include the task.
-    """
+    """Compare an evaluation with the expected score of its model."""
     task, weights = evaluation.task, str(evaluation.manifest["model"]["weights_sha256"])
     if weights != expected.weights_sha256:
         raise EvaluationError(

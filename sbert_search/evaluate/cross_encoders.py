@@ -24,15 +24,10 @@ MEASURES = ("nDCG@10", "MAP", "MRR")
 
 @dataclass(frozen=True, slots=True)
 class Reranked:
-    """Reranked candidates and their metrics.
+    """Reranked candidates and their metrics."""
 
-    Attributes:
-        run: ``run[query_id][doc_id]`` is the score of a candidate.
-        per_query: ``per_query[metric][query_id]`` is the metric's value for a query.
-    """
-
-    run: Run
-    per_query: dict[str, PerQuery]
+    run: Run  # scores by query and candidate
+    per_query: dict[str, PerQuery]  # by metric and query
 
 
 def rerank(
@@ -42,18 +37,9 @@ def rerank(
 ) -> Reranked:
     """Score every candidate and compute the metrics of the resulting ranking.
 
-    Candidates with equal scores are ordered by a hash of query and candidate, and not as in the
-    file. In a file, relevant texts often come first. A model that gives all texts the same score
-    would then get the best metrics.
-
-    Args:
-        candidates: The queries with their candidates; a query without a relevant candidate scores
-            0 in every metric.
-        scorer: Reranker that returns one score per pair.
-        measures: Names of metrics, as in `evaluate.metrics.ranking.score_run`.
-
-    Raises:
-        EvaluationError: A metric is unknown, or a score is NaN.
+    Candidates with equal scores are ordered by a hash, since in a file relevant texts often come
+    first: a model that gives all texts the same score would then get the best metrics. A query
+    without a relevant candidate scores 0 in every metric.
     """
     pairs = [(each.query, text) for each in candidates for text in each.texts.values()]
     scores = iter(np.asarray(scorer.predict(pairs), np.float64).tolist() if pairs else ())
@@ -66,7 +52,6 @@ def rerank(
 
 
 def _by_hash(candidates: Candidates) -> list[str]:
-    """Return the ids of the candidates, sorted by a hash of the query and the candidate's text."""
     hashes = {
         doc_id: xxhash.xxh3_64_intdigest(f"{candidates.query}\0{text}".encode())
         for doc_id, text in candidates.texts.items()
@@ -75,20 +60,7 @@ def _by_hash(candidates: Candidates) -> list[str]:
 
 
 def evaluate_rerank(task: EvalTask, reranker: Reranker, *, data: Path, seed: int = 0) -> Evaluation:
-    """Rerank the candidates of each query in a file of graded pairs, and compute the metrics.
-
-    Args:
-        task: A task whose path is a file of pairs with grades. If its ``queries`` is ``clean``,
-            only queries with both relevant and irrelevant candidates count; else all queries.
-        reranker: The reranker to evaluate.
-        data: Folder that the task's path is relative to.
-        seed: Seed of the interval of the main metric; the scores have no random part.
-
-    Raises:
-        CorpusError: The file cannot be read, or a label is not a grade.
-        EvaluationError: The file is absent, its hash is not the one in the task, the main metric
-            is unknown, the model has several labels, or no query is left to evaluate.
-    """
+    """Rerank the candidates of each query in a file of graded pairs, and compute the metrics."""
     score_run({}, {}, [task.main_metric])  # an unknown metric is refused before the scoring
     clock = Stopwatch()
     if reranker.num_labels != 1:
@@ -129,21 +101,10 @@ NO_LABEL = "-"  # SNLI's label of pairs on which the annotators did not agree
 
 
 def evaluate_nli(task: EvalTask, model: Reranker, *, data: Path, seed: int = 0) -> Evaluation:
-    """Classify the pairs of a file and compute the accuracy.
+    """Classify the pairs of a file, except those labelled ``-``, and compute the accuracy.
 
-    Args:
-        task: A task whose path is a file of pairs with labels; pairs labelled ``-`` are skipped.
-        model: A cross-encoder whose classes have the names of the labels; case is ignored.
-        data: Folder that the task's path is relative to.
-        seed: Seed of the interval of the main metric; the scores have no random part.
-
-    Returns:
-        ``accuracy`` over the pairs, and ``balanced``, the mean of the per-label accuracies.
-
-    Raises:
-        CorpusError: The pairs cannot be read, or a pair has no label.
-        EvaluationError: The file is absent, its hash is not the one in the task, a label is not a
-            class of the model, all pairs are labelled ``-``, or a logit is not finite.
+    The model's classes must have the names of the labels; case is ignored. ``balanced`` is the mean
+    of the per-label accuracies.
     """
     clock = Stopwatch()
     hashes = check_files(task, data, [data / task.path])

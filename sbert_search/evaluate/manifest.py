@@ -25,20 +25,17 @@ ALIKE = "queries whose documents all have one score"  # a count of an evaluation
 
 
 class Manifest(TypedDict):
-    """Everything that the scores of an evaluation depend on, and its running times.
+    """Everything that the scores of an evaluation depend on, and its running times."""
 
-    `make_manifest` describes the fields.
-    """
-
-    data_sha256: dict[str, str]
+    data_sha256: dict[str, str]  # by file
     model: dict[str, object]
     settings: dict[str, object]
-    seed: int
+    seed: int  # of the interval of the main metric
     code: Code
     libraries: dict[str, str]
     machine: Machine
     started: str
-    seconds: dict[str, float]
+    seconds: dict[str, float]  # of each part of the evaluation
 
 
 class TaskRecord(TypedDict):
@@ -64,28 +61,19 @@ class EvaluationRecord(TypedDict):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evaluation:
-    """The scores of one model on one task.
+    """The scores of one model on one task; the task's main metric must be among them.
 
-    Attributes:
-        task: The task.
-        scores: Value of each metric, including the main metric.
-        per_item: ``per_item[metric][item]`` is the value of one query, pair, triplet or text. If a
-            metric has no value for one item, the values from which it is computed are stored under
-            other names, such as the predicted and the gold score of each pair for a correlation.
-        counts: Numbers of queries, documents, skipped pairs and so on.
-        manifest: Data, model, settings, code and machine of the evaluation; see `make_manifest`.
-        run: For retrieval and reranking, the score of each document found, by query. None for other
-            tasks.
-
-    Raises:
-        EvaluationError: The main metric of the task is not among the scores.
+    ``per_item[metric][item]`` is the value of one query, pair, triplet or text. If a metric has no
+    value for one item, the values from which it is computed are stored under other names, such as
+    the predicted and the gold score of each pair for a correlation.
     """
 
     task: EvalTask
     scores: Mapping[str, float]
     per_item: Mapping[str, Mapping[str, float]]
-    counts: Mapping[str, int]
+    counts: Mapping[str, int]  # of queries, documents, skipped pairs and so on
     manifest: Manifest
+    # score of each document found, by query; None: no retrieval, no reranking
     run: Run | None = None
 
     def __post_init__(self) -> None:
@@ -102,11 +90,10 @@ class Evaluation:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """95 % interval of the main metric.
+        """95 % interval of the main metric; None if it is no mean and no function of sums.
 
-        None if the main metric is neither a mean over items nor a function of sums over items, or
-        if the interval would have the width 0: items that are all alike do not show how much the
-        metric varies.
+        None, too, if the interval would have the width 0: items that are all alike do not show how
+        much the metric varies.
         """
         metric, seed = self.task.main_metric, self.manifest["seed"]
         if values := self.per_item.get(metric):
@@ -133,15 +120,11 @@ class Evaluation:
 
 @dataclass(slots=True)
 class Stopwatch:
-    """Measures the time of each part of an evaluation; making the object starts the first part.
+    """Measures the time of each part of an evaluation; making the object starts the first part."""
 
-    Attributes:
-        started: Date and time (UTC) at which the object was made.
-        seconds: Seconds of each part, by name.
-    """
-
+    # date and time in UTC
     started: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
-    seconds: dict[str, float] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)  # of each part, by name
     _last: float = field(default_factory=time.perf_counter)
 
     def lap(self, part: str) -> None:
@@ -161,12 +144,7 @@ def make_manifest(
 ) -> Manifest:
     """Collect everything that a score depends on, and the running times of the evaluation.
 
-    Args:
-        data: sha256 of each data file, as `check_files` returns it.
-        model: Identity of the model. Of its name, only the part after the last slash is kept.
-        settings: Settings that affect the score, such as the index and the number of hits.
-        seed: Seed of the interval of the main metric.
-        clock: Start time of the evaluation, and seconds of each of its parts.
+    Of the model's name, only the part after the last slash is kept.
     """
     return {
         "data_sha256": dict(data),
@@ -182,12 +160,7 @@ def make_manifest(
 
 
 def read_evaluation(path: Path) -> EvaluationRecord:
-    """Read a record written by `Evaluation.to_json`.
-
-    Raises:
-        EvaluationError: The file is absent, is no such record, or lacks a field that a comparison
-            needs.
-    """
+    """Read a record that `Evaluation.to_json` wrote; check what a comparison needs."""
     try:
         record: EvaluationRecord = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:

@@ -30,28 +30,20 @@ _ROWS = 32  # examples in one forward pass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MaskedMetrics:
-    """The metrics of a masked language model on a text.
+    """The metrics of a masked language model on a text; loss and entropy are in nats.
 
-    Attributes:
-        loss: Mean cross-entropy over the masked tokens, in nats.
-        perplexity: The exponential of the loss.
-        accuracy: Share of the masked tokens that were predicted correctly.
-        masked: Number of masked tokens.
-        unigram_entropy: Entropy of the text's token frequencies, in nats. It is the loss of the
-            best model that ignores context.
-        pseudo_perplexity: Perplexity of all tokens, each predicted from the other tokens of its
-            example; None if not requested.
-        pseudo_tokens: Number of tokens over which ``pseudo_perplexity`` is computed; 0 if it was
-            not requested.
+    ``unigram_entropy`` is that of the text's token frequencies: the loss of the best model that
+    ignores context. ``pseudo_perplexity`` is that of all tokens, each predicted from the other
+    tokens of its example.
     """
 
-    loss: float
+    loss: float  # mean cross-entropy over the masked tokens
     perplexity: float
-    accuracy: float
-    masked: int
+    accuracy: float  # share of the masked tokens that were predicted correctly
+    masked: int  # number of masked tokens
     unigram_entropy: float
-    pseudo_perplexity: float | None
-    pseudo_tokens: int
+    pseudo_perplexity: float | None  # None if not requested
+    pseudo_tokens: int  # number of tokens of pseudo_perplexity; 0 if not requested
 
 
 def evaluate_masked(
@@ -66,26 +58,12 @@ def evaluate_masked(
 ) -> MaskedMetrics:
     """Compute the loss and accuracy of a model on masked tokens; every call masks the same tokens.
 
-    Args:
-        model: A model in evaluation mode.
-        reader: The documents; a title is used only if a document has no text.
-        max_len: Maximum tokens of an example, special tokens included. Examples are filled with
-            whole sentences.
-        most: Maximum number of examples, which are chosen at even intervals.
-        pseudo: Maximum number of examples for the pseudo-perplexity. It is slow: for each token,
-            the model reads a copy of the example in which only this token is masked. 0: the
-            pseudo-perplexity is not computed.
-        rate: Share of masked tokens; 80 % become [MASK], 10 % a random token, 10 % stay.
-        wrapped: Whether the lines of the texts were wrapped at a fixed width, as in books. If true,
-            a line end inside a paragraph does not end a sentence.
-
-    Raises:
-        ConfigError: ``most`` is below 1, ``pseudo`` is negative, ``max_len`` is below 8, or
-            ``rate`` is not between 0 and 1.
-        CorpusError: The text cannot be read, or is empty.
-        EvaluationError: The text is so short that none of its tokens was masked, or a logit is not
-            finite.
-        ModelError: The tokenizer lacks a special token.
+    Examples of at most ``max_len`` tokens are filled with whole sentences, and at most ``most`` are
+    chosen at even intervals. The pseudo-perplexity, of at most ``pseudo`` examples, is slow: for
+    each token, the model reads a copy of the example in which only this token is masked. Of the
+    share ``rate`` of masked tokens, 80 % become [MASK], 10 % a random token, 10 % stay. If the
+    lines are ``wrapped`` at a fixed width, as in books, a line end inside a paragraph ends no
+    sentence.
 
     Sources: Devlin et al. 2019, BERT, section 3.1 (arXiv:1810.04805); Salazar et al. 2020, Masked
     Language Model Scoring, section 2 (arXiv:1910.14659).
@@ -150,11 +128,7 @@ def _masked_loss(
 
 @torch.no_grad()
 def _pseudo_loss(model: MaskedLanguageModel, corpus: MaskedCorpus, rows: Ints) -> tuple[float, int]:
-    """Mask the tokens of some examples one at a time, and predict each; special tokens are skipped.
-
-    Returns:
-        The sum of the losses, and the number of predicted tokens.
-    """
+    """Mask ordinary tokens one at a time; return the sum of losses and the number of tokens."""
     loss, tokens = 0.0, 0
     mask_id = SpecialTokens.of(model.tokenizer).mask_id
     special = torch.from_numpy(mask_vocabulary(model.tokenizer).special)

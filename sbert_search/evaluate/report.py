@@ -25,18 +25,11 @@ _MOST_DOTS = 1500
 
 
 def draw(record: EvaluationRecord) -> str:
-    """Draw a record of an evaluation.
+    """Draw a record as an SVG document.
 
-    For a correlation, the drawing is a scatter plot of predicted over gold scores, and a histogram
-    of predicted scores. For another metric, it shows the value of every item in descending order.
-    If the metric has no value for one item, such as F1, the drawing shows another metric: the first
-    one of the record that has a value for each item.
-
-    Args:
-        record: A record as `manifest.read_evaluation` returns it.
-
-    Returns:
-        An SVG document.
+    For a correlation, it has a scatter plot of predicted over gold scores, and a histogram of
+    predicted scores; else the value of every item in descending order. If the metric has no value
+    for one item, such as F1, the first metric of the record that has one is shown.
     """
     name, metric = record["task"]["name"], record["task"]["main_metric"]
     if metric not in ("spearman", "pearson"):
@@ -140,16 +133,10 @@ Table = tuple[list[str], list[list[str]]]
 def score_table(evaluations: Sequence[Evaluation], suite: EvalSuite | None = None) -> Table:
     """Return the columns and rows of a table of scores, with one row per task.
 
-    The suite may list absent tasks, which cannot be run. Their rows show the reason.
-    A row with the mean of the main metric is added only if the suite requests it, no task is
-    absent, and the tasks of the mean have the same main metric.
-
-    The column of the 95 % interval is for the main metric of the first task. In the row of a task
-    with another main metric, it is empty.
-
-    Args:
-        evaluations: At least one evaluation.
-        suite: A suite with the same names of tasks as the evaluations; see `suite_of`.
+    The rows of absent tasks of the suite show the reason. The mean of the main metric is added only
+    if the suite requests it, no task is absent, and its tasks have the same main metric. The column
+    of the 95 % interval is for the main metric of the first task, and empty in the row of a task
+    with another one.
     """
     first = evaluations[0]
     units = _UNITS[first.task.kind]
@@ -215,14 +202,7 @@ def markdown(
     suite: EvalSuite | None = None,
     beside: Mapping[str, Sequence[Evaluation]] | None = None,
 ) -> str:
-    """Return the Markdown report of one model on tasks of one kind.
-
-    Args:
-        evaluations: The evaluations of the model.
-        suite: The suite that the tasks belong to; see `score_table`.
-        beside: Evaluations of other systems on the same tasks, by system name; they are shown in a
-            table for comparison.
-    """
+    """Return the Markdown report of one model on tasks of one kind, ``beside`` other systems."""
     first = evaluations[0]
     kind, name = first.task.kind, str(first.manifest["model"]["name"])
     title = suite.title if suite else _TITLES[kind]
@@ -242,14 +222,7 @@ def markdown(
 def refuse_overwriting(tasks: Sequence[EvalTask], out: Path, read: Iterable[Path]) -> None:
     """Refuse a report folder in which a report would overwrite an input of the evaluation.
 
-    Args:
-        tasks: The tasks.
-        out: The folder for the reports.
-        read: Inputs of the evaluation: files, and folders whose files are inputs (without those in
-            subfolders).
-
-    Raises:
-        ConfigError: A report would overwrite an input, or ``out`` is a file.
+    Of a folder in ``read``, the files in subfolders are no inputs.
     """
     if out.exists() and not out.is_dir():
         raise ConfigError(f"{out} is a file; name a folder for the reports.")
@@ -267,17 +240,11 @@ def write_reports(
     suite: EvalSuite | None = None,
     beside: Mapping[str, Sequence[Evaluation]] | None = None,
 ) -> list[Path]:
-    """Write ``KIND.md``, and ``TASK.json`` and ``TASK.svg`` for each task.
+    """Write ``KIND.md``, and ``TASK.json`` and ``TASK.svg`` for each task; return their paths.
 
     Retrieval and reranking also write ``TASK.trec``, with the scores by query and document, unless
-    an id has white space, which such a file cannot hold; a warning then says so. The files of the
-    systems in ``beside`` are written to one subfolder for each system.
-
-    Returns:
-        Paths of the files.
-
-    Raises:
-        ConfigError: Two systems in ``beside`` would be written to the same subfolder.
+    an id has white space, which such a file cannot hold; a warning then says so. Each system in
+    ``beside`` gets a subfolder.
     """
     out.mkdir(parents=True, exist_ok=True)
     report = out / f"{evaluations[0].task.kind}.md"
@@ -320,7 +287,6 @@ def report_folders(
 
 
 def _how(evaluation: Evaluation) -> str:
-    """Return the search mode and the reranker for the title, or "" if there is neither."""
     settings = evaluation.manifest["settings"]
     parts = [str(settings["mode"])] if "mode" in settings else []
     if "reranker" in settings:

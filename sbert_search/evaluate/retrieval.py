@@ -42,14 +42,7 @@ OWN_DOCUMENTS = "queries whose own document is left out"
 def own_documents(
     index: Index, queries: Sequence[Query], qrels: Qrels, ignore_identical_ids: bool | None = None
 ) -> set[str]:
-    """Return the ids of the queries whose own document is to be left out of their results.
-
-    Args:
-        index: The index that is searched.
-        queries: The queries.
-        qrels: Their judgements.
-        ignore_identical_ids: As in `EvalTask`.
-    """
+    """Return the ids of the queries whose own document is to be left out of their results."""
     if ignore_identical_ids is False:
         return set()
     rows = index.state.lookup([query.query_id for query in queries])
@@ -67,13 +60,7 @@ def own_documents(
 def without_own(
     run: Run, own: Collection[str], depth: int | None = None
 ) -> dict[str, dict[str, float]]:
-    """Return a run without the own documents of the queries ``own``.
-
-    Args:
-        run: The run.
-        own: Result of `own_documents`.
-        depth: Number of hits of each query to return; None: all.
-    """
+    """Return a run without the own documents of the queries ``own``, cut to ``depth`` hits."""
     return {
         query_id: dict(
             islice(
@@ -104,25 +91,9 @@ def evaluate_retrieval(
     collection, in which relevant documents often come first: a model that gives all texts one
     vector would then get the best metrics.
 
-    Args:
-        task: A task whose ``path`` is a BEIR folder and whose ``split`` names a file of relevance
-            judgements in it.
-        embedder: The embedder to evaluate.
-        data: Folder that the task's path is relative to.
-        index: An index of the collection to search. None: an index with exact search is built in
-            a temporary folder.
-        search: Options of the search, such as its mode. The number of documents that are found for
-            a query is ``task.depth``, not an option. None: those of a search without options.
-        reranker: Reranks the first ``search.rerank_depth`` documents of each query, but at most
-            ``task.depth``. The reranked documents stay before the others. None: no reranking.
-        seed: Seed of the interval of the main metric; the scores have no random part.
-
-    Raises:
-        CorpusError: The collection cannot be read, or the split has no judgements.
-        EvaluationError: The folder is absent, the hash of a file is not the one in the task, a
-            judged query is not among the queries, or the main metric is unknown.
-        IndexStoreError: ``index`` cannot be opened or searched. In particular, `ModelMismatch`: it
-            was built with another model; `NoLexicalData`: the mode needs lexical data.
+    ``index`` None: an index with exact search is built in a temporary folder. ``task.depth`` is the
+    number of documents found for a query. The reranker gets the first ``search.rerank_depth`` of
+    them, which stay before the others.
     """
     score_run({}, {}, [task.main_metric])  # an unknown metric is refused before the work
     clock, search = Stopwatch(), search or SearchOptions()
@@ -175,8 +146,7 @@ def _put_first(reranked: Run, retrieved: Run, depth: int) -> dict[str, dict[str,
     """Put the first ``depth`` documents of each query into the reranked order, before the others.
 
     Documents with equal scores of the reranker stay in the order of ``retrieved``. The scores of
-    the result only express the order: 1 for the last document of a query, 2 for the document before
-    it, and so on.
+    the result only express the order: 1 for the last document of a query, 2 for the one before it.
     """
     ordered = {}
     for query, hits in retrieved.items():
@@ -233,11 +203,7 @@ def _settings(
 def _opened(
     task: EvalTask, folder: Path, embedder: TextEmbedder, index: Path | None
 ) -> Iterator[tuple[Index, dict[str, int]]]:
-    """Open an index, or build an index with exact search and remove it on leaving the context.
-
-    Yields:
-        The index; and counts of its build, which are empty for an existing index.
-    """
+    """Open an index, or build one with exact search that goes with the context."""
     if index is not None:
         opened = open_index(index)
         if not len(opened):
@@ -301,21 +267,15 @@ CANDIDATES = (
 class FusionChoice:
     """The selected fusion and its scores.
 
-    Attributes:
-        fusion: The best fusion over all queries if ``held_out`` is above ``default``; otherwise the
-            default fusion, ``Fusion()``.
-        scores: Mean score of each fusion over all queries, by name of the fusion.
-        held_out: Cross-validated mean score, an estimate of the score on new queries. Each query is
-            scored with the fusion that is best on the folds without this query.
-        default: Mean score of the default fusion over all queries.
-        folds: For each fold, the name of the fusion that is best on the other folds.
+    ``held_out`` is an estimate of the score on new queries: each query is scored with the fusion
+    that is best on the folds without it.
     """
 
-    fusion: Fusion
-    scores: Mapping[str, float]
-    held_out: float
-    default: float
-    folds: tuple[str, ...]
+    fusion: Fusion  # the best over all queries if held_out is above default, else Fusion()
+    scores: Mapping[str, float]  # mean of each fusion over all queries, by its name
+    held_out: float  # cross-validated mean score
+    default: float  # mean score of the default fusion over all queries
+    folds: tuple[str, ...]  # for each fold, the fusion that is best on the other folds
 
 
 def name_of(fusion: Fusion) -> str:
@@ -336,20 +296,7 @@ def choose_fusion(
 ) -> FusionChoice:
     """Compare fusions by cross-validation; dense and lexical search run only once for each query.
 
-    Args:
-        index: The index, with lexical data.
-        embedder: The model of the index.
-        queries: Queries that have judgements. Do not pass the queries of a test set, whose scores
-            would then be too high.
-        qrels: The judgements of all queries.
-        measure: The metric to maximise.
-        folds: Number of parts into which the queries are split at random.
-        seed: Seed of the split.
-
-    Raises:
-        EvaluationError: There are fewer queries than folds, fewer than two folds, a query without
-            judgements, or an unknown metric; or ir-measures is not installed.
-        NoLexicalData: The index has no lexical data.
+    Do not pass the queries of a test set, whose scores would then be too high.
     """
     if len(queries) < 2:
         raise EvaluationError(

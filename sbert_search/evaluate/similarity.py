@@ -27,11 +27,7 @@ from sbert_search.text.labelled.retrieval import folded
 
 
 def encode_finite(embedder: TextEmbedder, tokens: TokenizedTexts) -> Vectors:
-    """Return the vectors of tokenised texts, float32 (n, dim).
-
-    Raises:
-        EvaluationError: A vector is not finite.
-    """
+    """Return the vectors of tokenised texts, float32 (n, dim); refuse one that is not finite."""
     vectors = embedder.encode_tokens(tokens)
     finite = np.array([np.isfinite(vector).all() for vector in vectors])
     if not finite.all():
@@ -57,19 +53,9 @@ def evaluate_sts(
 ) -> Evaluation:
     """Correlate the predicted similarities of a model with the gold scores.
 
-    Args:
-        task: A task whose path is a file of scored pairs.
-        model: An embedder, which predicts the cosine of the two vectors; or a cross-encoder that
-            predicts one score for a pair.
-        data: Folder that the task's path is relative to.
-        trained_on: Training pairs of the model; they are skipped in the task (see `unseen_pairs`).
-        seed: Stored in the manifest; it has no effect, since no interval is computed for STS.
-
-    Raises:
-        CorpusError: The pairs cannot be read.
-        EvaluationError: The file is absent or its hash is not the one in the task, a pair has no
-            score, fewer than two pairs are left, a prediction is not finite, a correlation is
-            undefined, or the cross-encoder has several scores for a pair.
+    An embedder predicts the cosine of the two vectors, a cross-encoder one score for a pair. Pairs
+    of ``trained_on`` are skipped (see `unseen_pairs`). ``seed`` has no effect, since no interval is
+    computed for STS.
     """
     clock = Stopwatch()
     hashes = check_files(task, data, [data / task.path])
@@ -112,17 +98,13 @@ def evaluate_sts(
 class Predictions:
     """The predictions of a model for pairs.
 
-    Attributes:
-        predicted: Similarity of the two texts of each pair, float32 (n,).
-        n_truncated: Number of truncated texts; for a cross-encoder, of truncated pairs.
-        geometry: Alignment and uniformity of the embeddings that are not zero, by name. Alignment
-            is absent if no pair of them is positive, uniformity if there are fewer than two of
-            them, and both for a cross-encoder.
+    ``geometry`` has alignment and uniformity of the embeddings that are not zero; alignment is
+    absent if no pair of them is positive, uniformity if there are fewer than two.
     """
 
-    predicted: NDArray[np.float32]
-    n_truncated: int
-    geometry: Mapping[str, float] = field(default_factory=dict)
+    predicted: NDArray[np.float32]  # similarity of each pair, (n,)
+    n_truncated: int  # texts; for a cross-encoder, pairs
+    geometry: Mapping[str, float] = field(default_factory=dict)  # empty for a cross-encoder
 
 
 def _predict_by_score(pairs: Sequence[TextPair], model: Reranker) -> Predictions:
@@ -141,9 +123,8 @@ def _predict_by_cosine(
     """Embed every distinct text once and compute the cosine of each pair.
 
     Cosines are computed in float64 and rounded to float32, so that the cosine of equal texts is
-    exactly 1. If a vector is zero, its cosines are 0; a static model gives the zero vector for a
-    text without a known token. Pairs with a gold score of at least `ALIKE` are the positive pairs
-    of the alignment.
+    exactly 1. Those of a zero vector are 0; a static model gives it for a text without a known
+    token. Pairs with a gold score of at least `ALIKE` are the positive pairs of the alignment.
     """
     texts = list(dict.fromkeys(text for pair in pairs for text in (pair.text1, pair.text2)))
     tokens = embedder.tokenize(texts)
@@ -167,15 +148,8 @@ def unseen_pairs(
     """Read the pairs of a task and skip those that the model was trained on.
 
     A pair is skipped if a training pair has the same two texts, in either order; differences in
-    case and white space are ignored.
-
-    Returns:
-        The indices in the file of the pairs that are not skipped, as strings; these pairs; and the
-        number of skipped pairs.
-
-    Raises:
-        CorpusError: The pairs cannot be read.
-        EvaluationError: Fewer than two pairs are left.
+    case and white space are ignored. The result is the indices in the file of the pairs kept, as
+    strings; these pairs; and the number of skipped pairs.
     """
     names = task.columns
     pairs = read_pairs(data / task.path, text1=names.text1, text2=names.text2, score=names.score)
@@ -208,20 +182,8 @@ def evaluate_triplets(
 ) -> Evaluation:
     """Count the triplets whose anchor is nearer to its positive than to every negative.
 
-    Args:
-        task: A task whose path is a file of triplets.
-        embedder: The embedder to evaluate.
-        data: Folder that the task's path is relative to.
-        seed: Seed of the interval of the main metric; the scores have no random part.
-
-    Returns:
-        ``accuracy`` by Euclidean distance, as in Reimers & Gurevych 2019, section 4.4, and
-        ``cosine accuracy``. Equal distances count as wrong.
-
-    Raises:
-        CorpusError: The triplets cannot be read.
-        EvaluationError: The file is absent, its hash is not the one in the task, or a vector is not
-            finite.
+    ``accuracy`` is by Euclidean distance, as in Reimers & Gurevych 2019, section 4.4; ``cosine
+    accuracy`` by cosine. Equal distances count as wrong.
     """
     clock = Stopwatch()
     file, names = data / task.path, task.columns

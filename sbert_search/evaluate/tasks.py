@@ -149,12 +149,8 @@ class EvalSuite:
 def suite_of(suite: EvalSuite, tasks: Sequence[EvalTask]) -> EvalSuite:
     """Return a copy of a suite with the unique task names that `distinct_tasks` makes for reports.
 
-    Args:
-        suite: A suite, which may name a task by its path or twice.
-        tasks: The tasks of ``suite.runnable``, in its order.
-
-    Raises:
-        ConfigError: The mean is over tasks with different main metrics.
+    ``tasks`` are those of ``suite.runnable``, in its order. A mean over different main metrics is
+    refused.
     """
     own = tasks[: sum(name not in suite.absent for name in suite.tasks)]
     metrics = dict.fromkeys(task.main_metric for task in own)
@@ -169,31 +165,19 @@ def suite_of(suite: EvalSuite, tasks: Sequence[EvalTask]) -> EvalSuite:
 
 
 def load_task(path: Path) -> EvalTask:
-    """Read a task file.
-
-    Raises:
-        ConfigError: The file cannot be read, or a field is unknown, missing or invalid.
-    """
+    """Read a task file."""
     return from_mapping(EvalTask, {"name": path.stem, **read_toml(path)})
 
 
 def load_suite(path: Path) -> EvalSuite:
-    """Read a suite file; errors as for `load_task`."""
+    """Read a suite file."""
     return from_mapping(EvalSuite, read_toml(path))
 
 
 def find_task(kind: Kind, name: str, *, split: str = "test") -> EvalTask:
-    """Return the task that the user named: a task file, a shipped task, or a data path.
+    """Return the task of a task file, a shipped task's name, a BEIR folder or a data file.
 
-    Args:
-        kind: Required kind of the task.
-        name: A task file (``.toml``), the name of a task file under ``eval/tasks`` without
-            ``.toml``, a BEIR folder or a data file.
-        split: Split of the judgements, if ``name`` is a data path.
-
-    Raises:
-        EvaluationError: Nothing of that name exists, or the task is of another kind.
-        ConfigError: The task file is invalid.
+    ``split`` is the split of the judgements if ``name`` is a data path.
     """
     path = Path(name)
     shipped = SHIPPED / f"{name}.toml"
@@ -213,7 +197,6 @@ def find_task(kind: Kind, name: str, *, split: str = "test") -> EvalTask:
 
 
 def _remedy(kind: Kind) -> str:
-    """Return the remedy for an unknown task name, as the end of a message."""
     known = ", ".join(sorted(file.stem for file in SHIPPED.glob("*.toml")))
     if known:
         return f"Shipped: {known}."
@@ -226,9 +209,8 @@ def _remedy(kind: Kind) -> str:
 def distinct_tasks(tasks: Sequence[EvalTask]) -> list[EvalTask]:
     """Remove repeated tasks and make task names unique, since report files are named after them.
 
-    Different tasks with the same name get the names of their data files. If the files have the same
-    name too, names of parent folders are put before the task's name, as in ``a-pairs`` and
-    ``b-pairs``. If this does not make the names different, a number is added.
+    Different tasks with one name get the names of their data files or, if these are equal too,
+    names of parent folders before the task's name, as in ``a-pairs``; at last, a number is added.
     """
     kept = [task for index, task in enumerate(tasks) if task not in tasks[:index]]
     groups: dict[str, list[EvalTask]] = {}
@@ -262,13 +244,8 @@ def _possible_names(task: EvalTask) -> list[str]:
 def check_files(task: EvalTask, data: Path, files: Sequence[Path]) -> dict[str, str]:
     """Hash the files of a task and compare them with the hashes in the task.
 
-    Returns:
-        sha256 of each file, by its path relative to the data folder. For a file outside the data
-        folder, the key is the file name, or the path if another file has the same name.
-
-    Raises:
-        EvaluationError: A file is absent, its hash differs from the one in the task, or the task
-            has a hash for a file that is not in ``files``.
+    The sha256 is by the path relative to the data folder or, for a file outside it, by the file
+    name, unless another file has this name.
     """
     hashes: dict[str, str] = {}
     for file in files:

@@ -12,15 +12,7 @@ from sbert_search.errors import ConfigError
 
 @contextmanager
 def needs(package: str, install: str) -> Iterator[None]:
-    """Return a context that turns a failed import into an error with the pip command to run.
-
-    Args:
-        package: Name of the package that is imported inside the context.
-        install: Requirement for ``pip install``, such as ``sbert-search[qdrant]``.
-
-    Raises:
-        ConfigError: The package is missing.
-    """
+    """Turn a failed import inside the context into an error with the ``pip install`` to run."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -34,9 +26,6 @@ def require_url(url: str) -> None:
 
     A library that cannot read them may take a part of a password for the port, and print this part
     in its error.
-
-    Raises:
-        ConfigError: The host is missing, or the port is not a number.
     """
     if not _can_be_read(url):
         raise ConfigError(

@@ -24,8 +24,6 @@ from sbert_search.index.storage import manifest as manifests
 
 
 class _Opens(Protocol):
-    """Connects to an engine, for the upload to the collection ``name``."""
-
     def __call__(
         self, plan: ExportPlan, url: str, name: str, api_key: str | None, /
     ) -> Receiver: ...
@@ -33,20 +31,10 @@ class _Opens(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Engine:
-    """How to export to an engine.
-
-    Attributes:
-        opens: Connects to the engine, for the upload to one collection.
-        query: Returns Python code that searches the exported collection. Its arguments are the
-            plan of the export, the URL of the engine and the name of the collection.
-        url: Default URL of the engine on this machine, for messages and code.
-        writes: Writes to a folder the files that the engine imports. None: the engine cannot import
-            files.
-    """
-
     opens: _Opens
-    query: Callable[[ExportPlan, str, str], str]
-    url: str
+    query: Callable[[ExportPlan, str, str], str]  # (plan, URL, collection) to code
+    url: str  # default on this machine, for messages and code
+    # Writes the files that the engine imports; None: the engine cannot import files.
     writes: Callable[[ExportPlan, Path], list[Path]] | None = None
 
 
@@ -178,7 +166,6 @@ def _require_target(
 
 
 def _write_file(plan: ExportPlan, to: Target, out: Path, index: Path) -> tuple[list[Path], str]:
-    """Write a Parquet or FAISS file; return the files and the code that searches them."""
     written = [out] if to == "parquet" else [file_targets.sidecar(out), out]
     for file in written:
         require_possible_output(file, "--out")
@@ -192,13 +179,7 @@ def _write_file(plan: ExportPlan, to: Target, out: Path, index: Path) -> tuple[l
 
 @contextlib.contextmanager
 def _new_folder(out: Path) -> Iterator[Path]:
-    """Make a temporary folder, which is renamed to ``out`` when it is complete.
-
-    Raises:
-        ConfigError: ``out`` or the temporary folder exists already, or the parent folder is
-            missing.
-        OSError: The disk failed.
-    """
+    """Make a temporary folder, which is renamed to ``out`` when it is complete."""
     if out.exists() or out.is_symlink():
         raise ConfigError(f"--out: {out} exists already; name a new folder.")
     if not out.absolute().parent.is_dir():

@@ -35,27 +35,13 @@ _SCORES = {
 
 
 def write_parquet(plan: ExportPlan, out: Path) -> None:
-    """Write a row for each passage; the file appears under its name when it is complete.
-
-    Args:
-        plan: What to write.
-        out: The file.
-
-    Raises:
-        OSError: The disk failed; an older file of that name is unchanged.
-    """
+    """Write a row for each passage; the file appears under its name when it is complete."""
     with replacing(out) as file:
         write_rows(plan, file, vectors=True)
 
 
 def write_rows(plan: ExportPlan, file: NewFile, *, vectors: bool) -> None:
-    """Write a row for each passage to an open file.
-
-    Args:
-        plan: What to write.
-        file: The file.
-        vectors: Whether the last column has the vectors.
-    """
+    """Write a row for each passage to an open file; ``vectors`` adds a last column with them."""
     schema = _schema(plan, vectors)
     with pq.ParquetWriter(cast(IO[bytes], file), schema) as writer:
         for group in grouped(plan.passages()):
@@ -63,10 +49,7 @@ def write_rows(plan: ExportPlan, file: NewFile, *, vectors: bool) -> None:
 
 
 def grouped(blocks: Iterable[Passages]) -> Iterator[list[Passages]]:
-    """Join blocks into row groups; a group is full at `GROUP_ROWS` rows or `GROUP_BYTES` bytes.
-
-    Many small row groups would be slow to read.
-    """
+    """Join blocks into groups of `GROUP_ROWS` or `GROUP_BYTES`: small groups are slow to read."""
     group, n_rows, n_bytes = list[Passages](), 0, 0
     for block in blocks:
         group.append(block)
@@ -137,10 +120,6 @@ def write_faiss(plan: ExportPlan, out: Path) -> None:
     are written under temporary names. Then an older FAISS file is removed, the Parquet file is
     renamed to its final name, and the FAISS file is renamed last. An interrupted export therefore
     leaves no FAISS file without its ids, or with the ids of another export.
-
-    Raises:
-        ConfigError: FAISS is not installed, or writes its exact index in an unknown form.
-        OSError: The disk failed. An older FAISS file at ``out`` is unchanged or has been removed.
     """
     start = _header(plan.metric, plan.dim, plan.snapshot.n_rows)
     with files.replacing(out) as file:
@@ -152,7 +131,6 @@ def write_faiss(plan: ExportPlan, out: Path) -> None:
 
 
 def _remove(out: Path) -> None:
-    """Remove an older FAISS file, and wait until the removal is on the disk."""
     files.remove_tree(out)
     files.disk.fsync_folder(out.absolute().parent)
 
@@ -182,9 +160,6 @@ def _header(metric: Metric, dim: int, n_vectors: int) -> bytes:
     components are written into its file header. A new version of FAISS may change the format.
     Therefore a file with one vector is made in the same way, and compared with the file that FAISS
     writes for this vector.
-
-    Raises:
-        ConfigError: FAISS is not installed, or the two files with one vector differ.
     """
     faiss = import_faiss()
     kind = faiss.IndexFlatL2 if metric == "euclidean" else faiss.IndexFlatIP

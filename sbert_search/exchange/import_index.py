@@ -44,19 +44,9 @@ _ENDINGS = (".ids.parquet", ".ids.npy", ".ids.txt")
 def with_ids(found: Found, source: Path, asked: Asked) -> Found:
     """Add ids to the vectors of a file, and texts and metadata if the file of ids has them.
 
-    The file of ids is ``asked.ids``. If this is None, it is a file beside ``source`` with the same
-    name and the ending ``.ids.parquet``, ``.ids.npy`` or ``.ids.txt``. Without a file of ids,
-    ``found`` is returned unchanged. A Parquet file is read as a source of documents. An ``.npy``
-    file has an array of ids, and any other file has one id in each line.
-
-    Args:
-        found: The contents of the file of vectors.
-        source: The file of vectors.
-        asked: The options that the user gave.
-
-    Raises:
-        CorpusError: The file of ids cannot be read.
-        ConfigError: The user gave an option that has no effect on the two files.
+    The file of ids is ``asked.ids``, else a file beside ``source`` with one of the `_ENDINGS`.
+    Without one, ``found`` is returned unchanged. A Parquet file is read as a source of documents.
+    An ``.npy`` file has an array of ids, and any other file has one id in each line.
     """
     path = asked.ids or _beside(source)
     if path is None or path.suffix.lower() != ".parquet":
@@ -109,14 +99,7 @@ def _read(path: Path) -> IdsLike:
 
 
 def found_in_faiss(path: Path, asked: Asked) -> Found:
-    """Find the vectors, the metric and the ids of a FAISS file; the vectors are memory-mapped.
-
-    Raises:
-        CorpusError: The file cannot be read, is of a type that does not store vectors unchanged, or
-            has another metric than inner product and L2.
-        ConfigError: FAISS is not installed, or the user gave an option that has no effect on the
-            file.
-    """
+    """Find the vectors, the metric and the ids of a FAISS file; the vectors are memory-mapped."""
     faiss = import_faiss()
     try:
         with limited_to_file(path.stat().st_size):
@@ -177,16 +160,13 @@ _SAMPLE = 1024  # number of vectors, from the first, whose norms are checked
 class _ImportSettings(BuildSettings):
     """Settings of an import, of which the index keeps what its user asked for.
 
-    Attributes:
-        asked_fields: The ``metadata_fields`` that the user named; None: none were named, so later
-            documents keep all of theirs, although the import leaves out the columns of an export
-            that are no metadata.
+    If the user named no ``metadata_fields``, later documents keep all of theirs, although the
+    import leaves out the columns of an export that are no metadata.
     """
 
-    asked_fields: tuple[str, ...] | list[str] | None = None
+    asked_fields: tuple[str, ...] | list[str] | None = None  # None: not named
 
     def stored_values(self) -> dict[str, object]:
-        """Return the fields of `ReadSettings` for updates of the index."""
         named = self.asked_fields and list(self.asked_fields)
         values = super(_ImportSettings, self).stored_values()
         return {**values, "metadata_fields": named}
@@ -280,7 +260,6 @@ def import_index(
 
 
 def _found(path: Path, asked: Asked) -> Found:
-    """Detect the format of a source, and open the source."""
     if not path.exists():
         raise CorpusError(f"{path}: there is no such file or folder.")
     ending = path.suffix.lower()

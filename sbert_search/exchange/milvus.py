@@ -37,19 +37,12 @@ _BUSY = ("rate limit", "unavailable", "timeout", "deadline", "not ready", "conne
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Field:
-    """A field of a collection.
-
-    Attributes:
-        name: Name of the field.
-        kind: Name of a member of pymilvus' enumeration ``DataType``.
-        element: Type of the values of an ARRAY, also a ``DataType``; "" for other kinds.
-        params: Further parameters, such as ``max_length``.
-    """
+    """A field of a collection."""
 
     name: str
-    kind: str
-    element: str = ""
-    params: Mapping[str, int | bool]
+    kind: str  # name of a member of pymilvus' enumeration `DataType`
+    element: str = ""  # kind of the values of an ARRAY; "" for other kinds
+    params: Mapping[str, int | bool]  # further ones, such as ``max_length``
 
 
 def fields_of(plan: ExportPlan) -> list[Field]:
@@ -83,11 +76,7 @@ def index_of(plan: ExportPlan) -> dict[str, object]:
 
 
 class MilvusReceiver:
-    """Uploads passages to a collection of Milvus.
-
-    Raises:
-        ConfigError: pymilvus is not installed, or the server or the file cannot be opened.
-    """
+    """Uploads passages to a collection of Milvus."""
 
     def __init__(self, plan: ExportPlan, url: str, name: str, api_key: str | None) -> None:
         with needs("pymilvus", "sbert-search[milvus]"):
@@ -151,11 +140,7 @@ class MilvusReceiver:
 
 
 def scalars(batch: Passages, plan: ExportPlan) -> Iterator[dict[str, object]]:
-    """Yield all fields of each passage except the vector.
-
-    Raises:
-        ExchangeError: A text is too long, or a list has too many values.
-    """
+    """Yield all fields of each passage except the vector."""
     none: dict[str, object] = dict.fromkeys(plan.kinds)
     for point, record in zip(batch.ids, records(batch, plan.kinds), strict=True):
         for name, value in record.items():
@@ -164,16 +149,7 @@ def scalars(batch: Passages, plan: ExportPlan) -> Iterator[dict[str, object]]:
 
 
 def write_files(plan: ExportPlan, folder: Path) -> list[Path]:
-    """Write the Parquet files of a bulk import, and the schema of its collection.
-
-    Args:
-        plan: The state of the index, and the names of the exported columns.
-        folder: An existing, empty folder.
-
-    Raises:
-        ExchangeError: As for `scalars`.
-        OSError: The disk failed.
-    """
+    """Write the Parquet files of a bulk import, and the schema of its collection."""
     schema = _arrow_schema(plan)
     described = {
         "fields": [

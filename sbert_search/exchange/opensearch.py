@@ -96,15 +96,7 @@ def lines(batch: Passages, plan: ExportPlan) -> Iterator[tuple[str, bytes]]:
 
 
 def write_files(plan: ExportPlan, folder: Path) -> list[Path]:
-    """Write the request bodies that create the index and the search pipeline, and bulk requests.
-
-    Args:
-        plan: The state of the index, and the names of the exported columns.
-        folder: An existing, empty folder.
-
-    Raises:
-        OSError: The disk failed.
-    """
+    """Write the request bodies that create the index and the search pipeline, and bulk requests."""
     written = [folder / "index.json", folder / "pipeline.json"]
     for path, body in zip(written, (index_body(plan), PIPELINE), strict=True):
         write_new(path, json.dumps(body, indent=2).encode() + b"\n")
@@ -120,11 +112,7 @@ def write_files(plan: ExportPlan, folder: Path) -> list[Path]:
 
 
 class OpenSearchReceiver:
-    """Uploads passages to an index of OpenSearch.
-
-    Raises:
-        ConfigError: opensearch-py is not installed, or the URL does not begin with http or https.
-    """
+    """Uploads passages to an index of OpenSearch."""
 
     def __init__(self, plan: ExportPlan, url: str, name: str, api_key: str | None) -> None:
         with needs("opensearch-py", "sbert-search[opensearch]"):
@@ -156,9 +144,7 @@ class OpenSearchReceiver:
     def send(self, batch: Passages) -> None:
         """Write passages; passages with the same ids are replaced.
 
-        Raises:
-            ExchangeError: The server refused passages; the message names their documents.
-            _Busy: The server was too busy for some passages; send the batch again.
+        If the server was too busy for some passages, `_Busy` is raised: send the batch again.
         """
         pairs = list(lines(batch, self._plan))
         answer = self._client.bulk(index=self._name, body=b"".join(pair for _, pair in pairs))

@@ -25,17 +25,13 @@ _NAMESPACE = uuid.UUID("8f9a1f6e-6d0b-5f0a-9d53-0f3f5e1a7c42")  # never changes:
 class Passages:
     """Some live passages, in the order of their rows.
 
-    Attributes:
-        rows: Their rows in the index, int64 (n,), ascending.
-        table: A row for each passage: ``doc_id``, ``chunk``, ``char_start``, ``char_end`` (in the
-            title and the text, joined by a blank), the title of the document, ``text`` (the part of
-            the document's text that the passage covers), then the metadata of the document.
-        vectors: Their stored vectors, float32 (n, dim).
+    ``char_start`` and ``char_end`` count in the title and the text, joined by a blank. ``text`` is
+    the part of the document's text that the passage covers.
     """
 
-    rows: NDArray[np.int64]
-    table: pa.Table
-    vectors: NDArray[np.float32]
+    rows: NDArray[np.int64]  # in the index, int64 (n,), ascending
+    table: pa.Table  # columns `OWN`, then the metadata of the document
+    vectors: NDArray[np.float32]  # float32 (n, dim), as stored
 
     @property
     def ids(self) -> list[str]:
@@ -45,27 +41,14 @@ class Passages:
 
 
 def point_id(doc_id: str, chunk: int) -> str:
-    """Return the id of a passage in another engine: a UUID of version 5.
-
-    The same document id and number of the passage always give the same UUID. So a repeated upload
-    replaces points and adds none.
-    """
+    """Return the id of a passage in another engine, a UUID that a repeated upload gives again."""
     return str(uuid.uuid5(_NAMESPACE, f"{chunk}\0{doc_id}"))
 
 
 def read_passages(
     snapshot: Snapshot, columns: Sequence[str], *, skip: int = 0
 ) -> Iterator[Passages]:
-    """Yield all live passages in the order of their rows, in blocks of at most 1,024.
-
-    Args:
-        snapshot: The state of the index.
-        columns: Metadata columns to read.
-        skip: Number of passages at the beginning that are not read.
-
-    Raises:
-        CorruptIndex: A passage cannot be read.
-    """
+    """Yield all live passages but the first ``skip``, in the order of their rows, in blocks."""
     kinds = {name: snapshot.columns[name] for name in columns}
     readers = [_SegmentReader(segment, kinds) for segment in snapshot.segments]
     rows = snapshot.live_rows()[skip:]
@@ -76,7 +59,7 @@ def read_passages(
 
 
 def _in_order(parts: Sequence[Passages]) -> Passages:
-    """Join passages, in the order of their rows; the segments of a sharded index interleave."""
+    """Join passages in the order of their rows; the segments of a sharded index interleave."""
     rows = np.concatenate([part.rows for part in parts])
     order = np.argsort(rows)
     tables = [part.table for part in parts]
@@ -86,12 +69,7 @@ def _in_order(parts: Sequence[Passages]) -> Passages:
 
 
 class _SegmentReader:
-    """Reads live passages of a segment.
-
-    Args:
-        segment: The segment.
-        kinds: Metadata columns to read, with their types in the index.
-    """
+    """Reads live passages of a segment, with the metadata columns ``kinds``."""
 
     def __init__(self, segment: Segment, kinds: Mapping[str, ColumnType]) -> None:
         self._segment, self._kinds = segment, kinds
@@ -100,8 +78,7 @@ class _SegmentReader:
     def read(self, rows: NDArray[np.int64]) -> Iterator[Passages]:
         """Yield the passages of those rows that the segment holds, one record batch at a time.
 
-        Args:
-            rows: Rows of the index, int64 (n,), ascending and not empty.
+        ``rows`` are rows of the index, int64 (n,), ascending and not empty.
         """
         record, step = self._segment.record, self._segment.batch_rows
         if record.row_start > rows[-1] or record.row_end <= rows[0]:

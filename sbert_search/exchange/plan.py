@@ -56,17 +56,11 @@ class ExportReport:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExportPlan:
-    """A state of an index, and the names under which its columns are written.
-
-    Attributes:
-        snapshot: The state.
-        identity: The model of its vectors.
-        fields: Name of each exported metadata column in the other engine, by its name in the index.
-    """
+    """A state of an index, and the names under which its columns are written."""
 
     snapshot: Snapshot
-    identity: ModelIdentity
-    fields: Mapping[str, str]
+    identity: ModelIdentity  # of the model that made the vectors
+    fields: Mapping[str, str]  # name of each exported column in the engine, by that in the index
 
     @classmethod
     def of(
@@ -76,17 +70,11 @@ class ExportPlan:
         *,
         words_only: bool,
     ) -> ExportPlan:
-        """Choose the columns and their names.
+        """Choose the columns (all by default) and their names.
 
-        Args:
-            snapshot: The state of the index.
-            columns: Metadata columns to export; None: all.
-            words_only: Replace each character of a name that is no ASCII letter, digit or
-                underscore by an underscore. A name that then begins with a digit or an underscore
-                gets the prefix ``meta_``.
-
-        Raises:
-            ConfigError: There is no such column.
+        With ``words_only``, each character of a name that is no ASCII letter, digit or underscore
+        is replaced by an underscore. A name that then begins with no letter, or is that of a field
+        of each passage, gets the prefix ``meta_``.
         """
         chosen = list(snapshot.columns if columns is None else dict.fromkeys(columns))
         for name in chosen:
@@ -122,11 +110,7 @@ class ExportPlan:
         return {stored: self.snapshot.columns[name] for name, stored in self.fields.items()}
 
     def passages(self, done: int = 0) -> Iterator[Passages]:
-        """Yield the passages in blocks, with columns under their new names.
-
-        Args:
-            done: Number of passages that were exported before; they are left out.
-        """
+        """Yield the passages after the first ``done`` in blocks, with columns under new names."""
         stored = {PREFIX + name: name_there for name, name_there in self.fields.items()}
         total = self.snapshot.n_rows
         with progress("Exporting", total - done, "passages") as advance:

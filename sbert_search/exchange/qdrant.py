@@ -23,11 +23,7 @@ _BUSY = (408, 429, 500, 502, 503, 504)
 
 
 class QdrantReceiver:
-    """Uploads passages to a collection of Qdrant.
-
-    Raises:
-        ConfigError: qdrant-client is not installed, or the folder cannot be opened.
-    """
+    """Uploads passages to a collection of Qdrant."""
 
     def __init__(self, plan: ExportPlan, url: str, name: str, api_key: str | None) -> None:
         with needs("qdrant-client", "sbert-search[qdrant]"):

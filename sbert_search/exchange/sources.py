@@ -32,65 +32,31 @@ FIELDS = ("--id-field", "--text-field", "--title-field")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """The vectors of a source, with their ids and, if the source has them, texts and metadata.
+    """The vectors of a source, with their ids and, if the source has them, texts and metadata."""
 
-    Attributes:
-        rows: Rows with ids, texts and metadata; None: the source has vectors and perhaps ids, but
-            no texts and metadata.
-        vectors: One vector for each row; None: the field ``fields.vector`` of ``rows`` has them.
-        ids: One id for each vector. Only used if ``rows`` is None. None: the id of a vector is its
-            number, from 0.
-        fields: Names of the fields of ``rows`` with the id, the text, the title and the vector.
-        metadata_fields: Fields of ``rows`` that become metadata columns; None: all fields that
-            have no other use.
-        metric: The metric of the source; None: the source does not state its metric.
-        dtype: The type of the vectors of the index that was exported; None: none is stated.
-        recorded: What the source records about the model that made the vectors: fields of a
-            `ModelIdentity`. Empty if the source records no model.
-        keeps: Objects that own resources of the source, such as a client or a mapped file. They
-            must not be freed before the index is built.
-    """
-
-    rows: Sources | None = None
-    vectors: RowVectors | None = None
-    ids: IdsLike | None = None
+    rows: Sources | None = None  # None: the source has no texts and metadata
+    vectors: RowVectors | None = None  # None: the field ``fields.vector`` of ``rows`` has them
+    ids: IdsLike | None = None  # used without ``rows``; None: numbers from 0
     fields: FieldNames = FieldNames()  # noqa: RUF009 (frozen)
-    metadata_fields: tuple[str, ...] | None = None
-    metric: Metric | None = None
-    dtype: VectorType | None = None
-    recorded: Mapping[str, object] = field(default_factory=dict)
-    keeps: tuple[object, ...] = ()
+    metadata_fields: tuple[str, ...] | None = None  # None: all that have no other use
+    metric: Metric | None = None  # None: the source states none
+    dtype: VectorType | None = None  # of the exported index; None: the source states none
+    recorded: Mapping[str, object] = field(default_factory=dict)  # fields of a `ModelIdentity`
+    keeps: tuple[object, ...] = ()  # objects not to free before the build, such as a client
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asked:
-    """The options of `import_index` that say what to read from a source.
+    """The options of `import_index` that say what to read from a source."""
 
-    Attributes:
-        ids: A file of ids; None: the ids that the source holds, else the file of ids beside it, if
-            there is one.
-        fields: Names of the fields with the id, the text, the title and the vector. A name that is
-            None is detected.
-        table: Name of the table or collection; None: the only one in the source.
-        metric: The metric of the new index; None: the metric of the source.
-    """
-
-    ids: Path | None = None
+    ids: Path | None = None  # None: ids in the source, else in a file beside it
+    # Of the id, the text, the title and the vector; a name that is None is detected.
     fields: FieldNames = FieldNames()  # noqa: RUF009 (frozen)
-    table: str | None = None
-    metric: Metric | None = None
+    table: str | None = None  # None: the only one in the source
+    metric: Metric | None = None  # None: that of the source
 
     def require_only(self, shown: str, *options: str) -> None:
-        """Refuse options that have no effect on a source.
-
-        Args:
-            shown: Name of the source in messages.
-            options: The options of the command `index import` that have an effect on the source,
-                such as ``--table``.
-
-        Raises:
-            ConfigError: The user gave an option that is not in ``options``.
-        """
+        """Refuse all options of the user but ``options``, which have an effect on the source."""
         values = {
             "--ids": self.ids,
             "--table": self.table,
@@ -116,15 +82,6 @@ def found_in_parquet(path: Path, asked: Asked, *, has_vectors: bool = False) -> 
     If this package wrote the file, and the file has documents of several passages, each passage
     becomes a document. Its id is the ``doc_id`` in the file, ``#`` and the number of the passage,
     such as ``d7#2``. The metadata column ``document`` has the ``doc_id``.
-
-    Args:
-        path: The file.
-        asked: Names of fields that the user gave.
-        has_vectors: Whether the caller has the vectors already, from another file.
-
-    Raises:
-        CorpusError: The file cannot be read, or has no column of vectors.
-        ConfigError: The user gave an option that has no effect on the file.
     """
     asked.require_only(str(path), "--ids" if has_vectors else "--vector-field", *FIELDS)
     try:
@@ -163,12 +120,7 @@ def found_in_parquet(path: Path, asked: Asked, *, has_vectors: bool = False) -> 
 
 
 def vector_field(schema: pa.Schema, shown: str) -> str:
-    """Return the name of the column of vectors.
-
-    Raises:
-        CorpusError: No column has lists of floats, or several have, and `VECTOR_FIELDS` names none
-            of them.
-    """
+    """Return the first column of vectors named as in `VECTOR_FIELDS`, else the only one."""
     lists = [field.name for field in schema if _is_vector(field.type)]
     known = [name for name in VECTOR_FIELDS if name in lists]
     if known or len(lists) == 1:
@@ -203,12 +155,7 @@ def _has_later_passages(path: Path) -> bool:
 
 
 def _named(schema: pa.Schema, names: Mapping[str, str]) -> pa.Schema:
-    """Return the schema of a file whose passages become documents.
-
-    Args:
-        schema: The schema of the file.
-        names: The new name of each metadata column.
-    """
+    """Return the schema of a file whose passages become documents, with new names of metadata."""
     kept = [f.with_name(names.get(f.name, f.name)) for f in schema if f.name != "doc_id"]
     own = [pa.field("_id", pa.large_string()), pa.field(DOCUMENT, pa.large_string())]
     return pa.schema([*own, *kept])
@@ -235,12 +182,6 @@ def found_in_chroma(folder: Path, asked: Asked) -> Found:
     """Find the ids, vectors, documents and metadata of a Chroma collection.
 
     The records are read later, page by page, when the rows of the result are iterated over.
-
-    Raises:
-        ConfigError: chromadb is not installed, or the user gave an option that has no effect here.
-        CorpusError: The collection that the user named does not exist. Or the user named none, and
-            the folder does not hold exactly one. Or the user named no metric, and this package does
-            not know the metric of the collection.
     """
     asked.require_only(f"the Chroma folder {folder}", "--table", "--text-field", "--title-field")
     with needs("chromadb", "chromadb"):
@@ -288,18 +229,7 @@ def _with_text(metadata: Mapping[str, object], text: str | None) -> dict[str, ob
 
 
 def chosen(asked: str | None, names: list[str], shown: str, kind: str) -> str:
-    """Return the collection or table that the user named; if none was named, return the only one.
-
-    Args:
-        asked: The name that the user gave; None: the user gave none.
-        names: All names that exist.
-        shown: The folder, for messages.
-        kind: The word ``collection`` or ``table``, for messages.
-
-    Raises:
-        CorpusError: ``asked`` does not exist; or it is None, and ``names`` has not exactly one
-            name.
-    """
+    """Return the collection or table that the user named; by default, the only one."""
     listed = ", ".join(map(repr, names)) or "none"
     if asked is not None and asked not in names:
         raise CorpusError(f"{shown}: no {kind} {asked!r}; there are: {listed}.")
@@ -321,8 +251,6 @@ class _Statistics(Protocol):
 
 
 class _Table(Protocol):
-    """The methods of a LanceDB table that are used here."""
-
     def list_indices(self) -> Iterable[_Named]: ...
 
     def index_stats(self, index_name: str, /) -> _Statistics | None: ...
@@ -336,11 +264,6 @@ def found_in_lance(folder: Path, asked: Asked) -> Found:
 
     The metric is that of the table's vector index. Without an index it is ``euclidean``, LanceDB's
     default.
-
-    Raises:
-        ConfigError: lancedb is not installed, or the user gave an option that has no effect here.
-        CorpusError: There is no such table, it has no column of vectors, or its index compares
-            vectors by another metric and the user named none.
     """
     table_option = () if folder.suffix == ENDING else ("--table",)
     asked.require_only(f"the LanceDB folder {folder}", *table_option, *FIELDS, "--vector-field")

@@ -68,28 +68,17 @@ class Receiver(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cursor:
-    """The progress of an upload.
-
-    Attributes:
-        to: The engine.
-        url: The server or file, without user and password.
-        name: Name of the collection.
-        index: Absolute path of the index.
-        state: sha256 of the manifest of the index that is uploaded. The generation of the manifest
-            would not suffice: another index, built later in the same folder, can have the same
-            generation.
-        fields: Name of each metadata column in the engine, by its name in the index.
-        done: Number of passages that were sent, in the order of `read_passages`; `_BEING_MADE`: the
-            collection was being made.
-    """
+    """The progress of an upload."""
 
     to: str
-    url: str
+    url: str  # of the server or file, without user and password
     name: str
-    index: str
+    index: str  # absolute path
+    # sha256 of the manifest of the index. Its generation would not suffice: another index, built
+    # later in the same folder, can have the same generation.
     state: str
-    fields: dict[str, str]
-    done: int = 0
+    fields: dict[str, str]  # as in `ExportPlan`
+    done: int = 0  # passages sent, in the order of `read_passages`; or `_BEING_MADE`
 
     @classmethod
     def read(cls, path: Path) -> Cursor | None:
@@ -113,20 +102,8 @@ def upload(
 ) -> int:
     """Send all passages, and check that the engine counts as many as the index has.
 
-    Args:
-        plan: The passages to send.
-        receiver: The collection that gets them.
-        start: The cursor of a new upload.
-        path: The cursor file, which is removed at the end.
-        replace_old: Whether to delete a collection of this name first.
-
-    Returns:
-        Number of passages that an interrupted upload had sent before; 0 for a new upload.
-
-    Raises:
-        ConfigError: The collection exists, and no interrupted upload of this state made it.
-        ExchangeError: The engine refused a request, could not be reached, or counts another number
-            of passages than the index.
+    ``start`` is the cursor of a new upload; the cursor file at ``path`` is removed at the end.
+    Returns the number of passages that an interrupted upload had sent before.
     """
     again = "Run the same command again."
     before = None if replace_old else Cursor.read(path)
@@ -202,10 +179,7 @@ def _part(block: Passages, start: int, stop: int) -> Passages:
 def _tried(receiver: Receiver, call: Callable[[], T], again: str) -> T:
     """Try a call up to `TRIES` times, with growing pauses, while its errors are transient.
 
-    Args:
-        receiver: Says which errors are transient.
-        call: The call.
-        again: End of the message after the last try, which tells the user how to go on.
+    ``again`` ends the message after the last try, and tells the user how to go on.
     """
     wait_s = FIRST_WAIT_S
     for left in reversed(range(TRIES)):
@@ -234,8 +208,7 @@ def _line(error: Exception) -> str:
 def collection_name(index: Path, to: Target) -> str:
     """Return the default name of a collection, made from the name of the index folder.
 
-    The ending of the folder's name is left out. The default name is in lower case, begins with a
-    letter, and has only ASCII letters, digits and underscores.
+    It is in lower case, begins with a letter, and has only ASCII letters, digits and underscores.
     """
     word = "".join(c if c.isalnum() and c.isascii() else "_" for c in index.stem.lower()).strip("_")
     return word if word[:1].isalpha() else f"index_{word}".rstrip("_")

@@ -65,16 +65,8 @@ def virtual_adversarial(
 ) -> Tensor:
     """Perturb the embeddings so that the output of a model changes much; return the change.
 
-    Args:
-        forward: Computes the output of the model for the batch.
-        clean: The output without a perturbation.
-        divergence: Measures how two outputs differ.
-        encoder: The encoder of the model, whose embeddings are perturbed.
-        tokens: The batch.
-        config: The settings.
-
-    Returns:
-        Sum of the divergences of all rows, a scalar with a gradient.
+    ``clean`` is the output of ``forward`` without a perturbation. The change is the sum of the
+    divergences of all rows, a scalar with a gradient.
     """
     shape = (tokens.total, encoder.config.table_size)
     delta = config.noise * torch.randn(shape, device=tokens.input_ids.device)

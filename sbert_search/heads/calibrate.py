@@ -35,44 +35,21 @@ _RELEVANCE = ("0", "1")  # labels of pairs (unrelated, related) for a model with
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The fitted temperature of a model, and how well its probabilities fit before and after.
+    """The fitted temperature of a model, and the calibration error before and with it."""
 
-    Attributes:
-        texts: Number of labelled texts or pairs.
-        temperature: Divides the logits of the model.
-        error_before: Expected calibration error with the temperature that the model had, which is 1
-            before the first calibration.
-        error: Expected calibration error with the fitted temperature, on the same texts.
-    """
-
-    texts: int
-    temperature: float
-    error_before: float
-    error: float
+    texts: int  # number of labelled texts or pairs
+    temperature: float  # divides the logits of the model
+    error_before: float  # with the temperature that the model had, 1 before the first calibration
+    error: float  # with the fitted temperature, on the same texts
 
 
 def calibrate(model: Path, source: Path, *, device: str = "auto") -> Calibration:
     """Fit the temperature of a model to labelled texts, and store it in the model's folder.
 
     The most probable class of a text does not change, and neither does the order in which a
-    cross-encoder with a single score ranks pairs. A model that gives several labels can give a text
-    other labels than before, unless its threshold is 0.5. Take texts that the model was not trained
-    on.
-
-    Args:
-        model: Folder of a classifier, or of a cross-encoder.
-        source: Labelled texts or pairs. For a cross-encoder with a single score, the label is 1 for
-            a related pair, such as a query and a relevant passage, and 0 for an unrelated pair.
-        device: Device that computes the logits.
-
-    Raises:
-        ConfigError: The model is no folder, tags words or answers questions, or its outputs are no
-            probabilities.
-        CorpusError: A row of the source is bad, or the label of a row is not a class of the model.
-        ModelError: The model cannot be loaded.
-
-    Source: Guo et al. 2017, On calibration of modern neural networks, section 4.2, temperature
-    scaling (arXiv:1706.04599).
+    cross-encoder with a single score ranks pairs, whose labels are 1 (related) and 0. A model that
+    gives several labels can give a text other labels than before, unless its threshold is 0.5. Take
+    texts that the model was not trained on.
     """
     if not model.is_dir():
         raise ConfigError(f"{model} is no folder of a model; the temperature is stored there.")
@@ -110,11 +87,7 @@ def calibrate(model: Path, source: Path, *, device: str = "auto") -> Calibration
 
 
 def _require_probability(model: Path) -> None:
-    """Refuse a model with a single output whose score is no probability.
-
-    Raises:
-        ConfigError: The model was trained on numbers, or is a cross-encoder without a sigmoid.
-    """
+    """Refuse a model that was trained on numbers, or a cross-encoder without a sigmoid."""
     folder = read_folder(model)
     activation = pair_activation(folder)
     if activation is None and folder.transformer.get("problem_type") == PROBLEM_TYPES["number"]:

@@ -22,11 +22,8 @@ _STEPS = 60  # steps of the bisection: more than the 53 bits of precision of a f
 def probabilities(logits: ArrayLike, kind: LabelKind, temperature: float = 1.0) -> Floats:
     """Turn logits into probabilities, float64 (n, labels).
 
-    Args:
-        logits: Outputs of a classifier, (n, labels).
-        kind: ``class``: the labels exclude each other (softmax); ``several``: each label is a
-            decision of its own (sigmoid); ``number``: the logits are the result, unchanged.
-        temperature: Divides the logits, except those of a number.
+    ``class``: the labels exclude each other (softmax); ``several``: each label is a decision of its
+    own (sigmoid); ``number``: the logits are the result, unchanged.
     """
     scaled = np.asarray(logits, dtype=np.float64)
     if kind == "number":
@@ -43,13 +40,8 @@ def expected_calibration_error(
 ) -> float:
     """Mean distance between confidence and accuracy, over bins of equal width of the confidence.
 
-    Args:
-        confidence: The model's probability that each prediction is right, from 0 to 1, (n,).
-        right: 1 where the prediction is right, else 0, (n,).
-        bins: Number of bins; bin i holds the confidences above i / bins up to (i + 1) / bins.
-
-    Raises:
-        ValueError: The arguments are not equally long, non-empty lists.
+    ``right`` is 1 where the prediction is right, else 0. Bin i holds the confidences above i / bins
+    up to (i + 1) / bins.
     """
     sure, hits = np.asarray(confidence, dtype=np.float64), np.asarray(right, dtype=np.float64)
     if sure.shape != hits.shape or sure.ndim != 1 or not len(sure):
@@ -62,22 +54,11 @@ def expected_calibration_error(
 
 
 def fit_temperature(logits: ArrayLike, gold: ArrayLike, kind: LabelKind = "class") -> float:
-    """Return the temperature with the highest likelihood on labelled items.
+    """Return the temperature, from `COLDEST` to `HOTTEST`, with the highest likelihood on items.
 
-    The items must not be training items of the model. The most probable class of an item is the
-    same at each temperature.
-
-    Args:
-        logits: Outputs of a classifier, (n, labels).
-        gold: For ``class``, the index of the label of each item, (n,). For ``several``, 1 for each
-            label of an item and else 0, (n, labels).
-        kind: As in `probabilities`; ``number`` gives 1.
-
-    Returns:
-        A number from `COLDEST` to `HOTTEST`.
-
-    Raises:
-        ValueError: The shapes do not fit, or there are no items.
+    They must not be training items of the model. ``gold`` has the index of each label, (n,); for
+    ``several``, 1 for each label of an item and else 0, (n, labels). The most probable class of an
+    item is the same at each temperature.
     """
     z, labels = np.asarray(logits, dtype=np.float64), np.asarray(gold)
     if kind == "number":

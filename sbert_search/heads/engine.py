@@ -43,12 +43,7 @@ _TOLERANCES = {"fp32": 1e-3, "bf16": 0.1, "fp16": 0.05}
 
 
 class HeadEngine(PackedEngine):
-    """Runs a model with a task head on packed batches.
-
-    Attributes:
-        model: The encoder with its task head.
-        task: What the head does: classify, tag or qa.
-    """
+    """Runs a model with a task head on packed batches."""
 
     def __init__(self, model: Head) -> None:
         super().__init__(model, model.forward)
@@ -75,16 +70,10 @@ class HeadEngine(PackedEngine):
     def launch_rows(
         self, ids: Sequence[Ids], types: Sequence[Ids] | None, rows: Rows
     ) -> Callable[[], Vectors]:
-        """Launch a batch whose logits are needed for some tokens only.
+        """Launch a batch whose logits are needed for the tokens ``rows`` of each text only.
 
-        Args:
-            ids: Token ids of each text.
-            types: Segment ids of each text; None: all are 0.
-            rows: For each text, the indices of its tokens whose logits are returned.
-
-        Returns:
-            A function that waits for the batch and returns the logits of all these tokens, text
-            after text, float32 (tokens, labels).
+        The result waits for the batch and returns the logits, text after text, float32 (tokens,
+        labels). ``types`` are segment ids; None: all are 0.
         """
         assert isinstance(self.model, PerTokenModel)
         device = next(self.model.parameters()).device
@@ -103,11 +92,6 @@ def open_head(
 
     A model in memory is put into evaluation mode. It stays on its device and in its precision, and
     its logits are not checked.
-
-    Raises:
-        ConfigError: The device or the precision is not available, or a model in memory has another
-            device or precision.
-        ModelError: The model cannot be found or loaded, is no task head, or computes wrong logits.
     """
     if isinstance(model, (SequenceClassifier, PerTokenModel)):
         description = ModelDescription(
@@ -137,17 +121,7 @@ def _load(folder: ModelFolder) -> HeadEngine:
 def _check_change(
     engine: HeadEngine, change: Callable[[], None], *, precision: str, where: str
 ) -> None:
-    """Move a model to its device, and compare its logits before and after the move.
-
-    Args:
-        engine: The engine with the model, on the CPU in fp32.
-        change: Moves the model to its device and converts it to its precision.
-        precision: The precision after the move, which decides how much the logits may differ.
-        where: Engine, device and precision after the move, for the message.
-
-    Raises:
-        ModelError: A logit is not finite, or the logits differ too much.
-    """
+    """Move a model from the CPU in fp32 by ``change``, and compare its logits before and after."""
     ids, _ = engine.tokenizer.encode(list(SELF_CHECK_TEXTS))
     reference = _logits(engine, ids)
     change()
@@ -166,21 +140,10 @@ def per_token_logits(
     launcher: BatchLauncher,
     windows: Iterable[tuple[Sequence[int], Sequence[Ids], Sequence[Ids] | None, Rows]],
 ) -> Iterator[tuple[int, Vectors]]:
-    """Compute the logits of some tokens of each text, in batches that the launcher forms.
+    """Yield a text's number and the logits of some tokens, float32 (tokens needed, labels).
 
-    Args:
-        engine: An engine whose model gives logits for each token.
-        launcher: Forms batches of texts.
-        windows: Groups of texts. A group has four sequences with one item for each text: its
-            number, its token ids, its segment ids (None: all are 0 in this group), and the indices
-            of its tokens whose logits are needed.
-
-    Yields:
-        The number of a text and its logits, float32 (tokens needed, labels). The order of the texts
-        is that of the batches.
-
-    Raises:
-        ModelError: A logit is not finite.
+    ``windows`` are groups of texts, each of four sequences: numbers, token ids, segment ids (None:
+    all 0), and the indices of the tokens needed. The launcher forms batches and so the order.
     """
     for numbers, ids, types, rows in windows:
         lengths = np.fromiter(map(len, ids), dtype=np.int32, count=len(ids))
@@ -210,12 +173,7 @@ def per_token_logits(
 def _split(
     finish: Callable[[], Vectors], texts: Sequence[tuple[int, int]]
 ) -> Iterator[tuple[int, Vectors]]:
-    """Wait for the logits of a batch, check them and split them by text.
-
-    Args:
-        finish: Waits for the logits, float32 (tokens, labels).
-        texts: Number of each text, and how many of its tokens have logits.
-    """
+    """Wait for the logits of a batch, check them and split them by (number of text, its tokens)."""
     logits, start = require_finite(finish()), 0
     for number, length in texts:
         yield number, logits[start : start + length]
@@ -223,11 +181,7 @@ def _split(
 
 
 def require_finite(logits: Vectors) -> Vectors:
-    """Return the same logits after a check that none is NaN or infinite.
-
-    Raises:
-        ModelError: A logit is not finite.
-    """
+    """Return the same logits after a check that none is NaN or infinite."""
     if not np.isfinite(logits).all():
         raise ModelError(
             "The model computes logits that are not finite (NaN or infinite). Open it with "

@@ -43,30 +43,16 @@ Scores = dict[str, float]
 def evaluate_classify(
     task: EvalTask, predictor: Predictor, *, data: Path, seed: int = 0
 ) -> Evaluation:
-    """Classify the texts of a file.
+    """Classify the texts of a file whose labels are the classes of the model.
 
-    Args:
-        task: A task whose path is a file of labelled texts.
-        predictor: A classifier of texts. The file contains the names of its classes. If a class has
-            a default name such as ``LABEL_3``, the file may also name it ``3``.
-        data: Folder that the task's path is relative to.
-        seed: Seed of the interval of the main metric; the scores have no random part.
+    If a class has a default name such as ``LABEL_3``, the file may also name it ``3``. The metrics
+    depend on the model, each with the calibration error (ECE) at its temperature and at 1:
 
-    Returns:
-        An evaluation with metrics that depend on the model:
-
-        - One class for each text: accuracy, macro F1, Matthews correlation, and the expected
-          calibration error (ECE) at the model's temperature and at temperature 1.
-        - Several classes for a text: F1 over all labels, the share of texts whose classes are all
-          right (accuracy), and the ECE at both temperatures.
-        - A number for each text: Spearman and Pearson correlation. Spearman is the main metric,
-          unless the task names Pearson.
-
-    Raises:
-        CorpusError: The file cannot be read, a row is bad, or a label is not a class of the model.
-        EvaluationError: The file is absent, its hash is not the one in the task, the model is no
-            classifier, or a correlation is undefined.
-        ModelError: The model computes values that are not finite.
+    - One class for each text: accuracy, macro F1, Matthews correlation.
+    - Several classes for a text: F1 over all labels, and the share of texts whose classes are all
+      right (accuracy).
+    - A number for each text: Spearman and Pearson correlation, without ECE. Spearman is the main
+      metric, unless the task names Pearson.
     """
     model = predictor.model
     if not isinstance(model, SequenceClassifier):
@@ -106,12 +92,7 @@ def evaluate_classify(
 
 
 def evaluate_tag(task: EvalTask, predictor: Predictor, *, data: Path, seed: int = 0) -> Evaluation:
-    """Tag the sentences of a file; arguments and errors as for `evaluate_classify`.
-
-    Returns:
-        Precision, recall and F1 over entities as CoNLL counts them, the F1 of each type of entity,
-        and the accuracy of the tags.
-    """
+    """Tag the sentences of a file, and count the entities as CoNLL does, also by type."""
     model = predictor.model
     if not isinstance(model, TokenClassifier) or model.scheme is None:
         raise EvaluationError(f"{predictor.opened.name} does not tag entities.")
@@ -160,11 +141,9 @@ def evaluate_tag(task: EvalTask, predictor: Predictor, *, data: Path, seed: int 
 
 
 def evaluate_qa(task: EvalTask, predictor: Predictor, *, data: Path, seed: int = 0) -> Evaluation:
-    """Answer the questions of a file; arguments and errors as for `evaluate_classify`.
+    """Answer the questions of a file: SQuAD's exact match and F1.
 
-    Returns:
-        SQuAD's exact match and F1 over all questions, and, if the file has questions with and
-        without an answer, over each of these two groups.
+    If some questions have no answer, both are computed over each of the two groups, too.
     """
     if predictor.task != "qa":
         raise EvaluationError(f"{predictor.opened.name} does not answer questions.")

@@ -1,8 +1,5 @@
 """Read texts whose parts are labelled: answers in a context, and tags of tokens.
 
-Formats of questions are SQuAD's JSON and files with a question in each row. Formats of tags are
-CoNLL columns, and files of rows with a list of tokens and a list of tags.
-
 Source: Rajpurkar et al. 2016, SQuAD (arXiv:1606.05250); Rajpurkar et al. 2018, Know What You Don't
 Know (arXiv:1806.03822), for questions without an answer.
 """
@@ -26,20 +23,12 @@ from sbert_search.text.sources import COMPRESSIONS, classify, field_names, open_
 
 
 def read_questions(path: Path) -> list[Question]:
-    """Read the questions of a file.
+    """Read the questions of SQuAD's JSON (version 1.1 or 2.0), or of a file of rows.
 
-    Args:
-        path: SQuAD's JSON (version 1.1 or 2.0), or a file of rows with the columns ``question``,
-            ``context`` and ``answers``, and optionally ``id`` and ``title``. The answers of a row
-            are a list of ``{"text": ..., "answer_start": ...}`` or of ``[text, start]``, or one
-            object of lists, ``{"text": [...], "answer_start": [...]}``. A start is the index of the
-            first character of the answer in the context. ``answers`` is [] if the context has no
-            answer.
-
-    Raises:
-        CorpusError: The file cannot be read, a question or its context is missing, two questions
-            have the same id, or the context has another text at the start of an answer; the message
-            names the file and the row.
+    Rows have the columns ``question``, ``context`` and ``answers``, and optionally ``id`` and
+    ``title``. ``answers`` is a list of ``{"text": ..., "answer_start": ...}`` or of ``[text,
+    start]``, or one object of lists, ``{"text": [...], "answer_start": [...]}``; [] if the context
+    has no answer. A start is the index of the first character of the answer in the context.
     """
     file, found = classify(path), dict[str, Question]()
     for row in read_rows(file):
@@ -175,24 +164,12 @@ def read_tagged_tokens(
 ) -> list[TaggedTokens]:
     """Read the sentences of a file with a tag for each token.
 
-    Args:
-        path: A file of CoNLL columns (see `COLUMN_FILES`), where the token is the first column and
-            the tag the last; or a file of rows with a list of tokens and a list of tags (JSON
-            lines, JSON, Parquet, Arrow).
-        tokens: Column of the tokens, for files of rows. None, here and for the tags: the first name
-            in `COLUMNS` for this part that is a column of the file.
-        tags: Column of the tags.
-        scheme: Scheme of the file. None: BILOU if a tag begins with ``L-`` or ``U-``, else BIO.
-        to: Scheme of the result; None: that of the file.
-        bad_tags: "refuse": a sequence of tags that breaks the scheme is an error. "repair": such a
-            sequence is read as the script ``conlleval`` of CoNLL reads it: a tag such as ``I-PER``
-            that does not continue an entity begins one.
-
-    Raises:
-        CorpusError: The file or a column is absent, the file has no sentences, a line has another
-            number of cells than the first line, a row does not have one tag for each token, or a
-            tag belongs to no scheme or is not allowed at its place in the sentence; the message
-            names the file and the line or row.
+    It has CoNLL columns (see `COLUMN_FILES`), the token first and the tag last; or rows with a list
+    of tokens and a list of tags, in the columns ``tokens`` and ``tags`` or else the first of
+    `COLUMNS`. ``scheme`` is that of the file; None: BILOU if a tag begins with ``L-`` or ``U-``,
+    else BIO. ``to`` is that of the result; None: the same. ``bad_tags`` "repair" reads tags that
+    break the scheme as the script ``conlleval`` of CoNLL does: a tag such as ``I-PER`` that does
+    not continue an entity begins one.
     """
     sentences = list(
         _column_sentences(path) if _has_columns(path) else _row_sentences(path, tokens, tags)
@@ -242,7 +219,6 @@ def _if_last(sentence: _Sentence, fault: int) -> str:
 
 
 def _column_sentences(path: Path) -> Iterator[_Sentence]:
-    """Yield the sentences of a file with one token on each line."""
     shown, width = printable(path), 0
     sentence = _Sentence([], [], [])
     with open_bytes(path) as stream:
@@ -272,7 +248,6 @@ def _column_sentences(path: Path) -> Iterator[_Sentence]:
 
 
 def _row_sentences(path: Path, tokens: str | None, tags: str | None) -> Iterator[_Sentence]:
-    """Yield the sentences of a file with a list of tokens and a list of tags in each row."""
     file = classify(path)
     named = {"tokens": tokens, "tags": tags}
     names = field_names(file)

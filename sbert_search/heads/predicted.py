@@ -62,18 +62,11 @@ _FIELDS: Mapping[TaskName, list[pa.Field]] = {
 
 @dataclass(frozen=True, slots=True)
 class PredictedRow:
-    """The prediction for one row of a file.
+    """The prediction for one row of a file."""
 
-    Attributes:
-        number: Line or row of the file, from 1.
-        row_id: The row's id; None: the row has no id.
-        text: The row's text, or the question.
-        prediction: The prediction.
-    """
-
-    number: int
+    number: int  # line or row of the file, from 1
     row_id: str | None
-    text: str
+    text: str  # the row's text, or the question
     prediction: Prediction
 
     def to_row(self, *, all_scores: bool = False) -> dict[str, object]:
@@ -90,16 +83,9 @@ class PredictedRow:
 class FilePredictor:
     """Predicts for the rows of a file, in batches of limited size.
 
-    Attributes:
-        predictor: The model.
-        text: Column of the text or question; None: the first name in `COLUMNS` that the file has.
-        text2: Column of the second text, or of the text to answer from; None: as for ``text``.
-        on_error: "stop": a bad row raises an error; "skip": it is left out with a warning.
-        rejected: Number of rows left out so far.
-
-    Raises:
-        ConfigError: ``text2`` is given although the model tags single texts, or ``on_error`` has
-            another value.
+    ``text`` is the column of the text or question, ``text2`` that of the second text, or of the
+    text to answer from; None: the first name in `COLUMNS` that the file has. A bad row that is
+    skipped is counted in ``rejected``, with a warning.
     """
 
     predictor: Predictor
@@ -120,35 +106,14 @@ class FilePredictor:
             )
 
     def rows(self, source: str | Path) -> Iterator[PredictedRow]:
-        """Yield a prediction for each row of a file, in order.
-
-        Args:
-            source: A file that `read_rows` can read, or ``-`` for JSON lines on standard input.
-
-        Raises:
-            CorpusError: The file or a column is absent, the file has no rows, or a row is bad and
-                ``on_error`` is "stop".
-            ModelError: The model computes values that are not finite.
-        """
+        """Yield a prediction for each row of a file, or of JSON lines on standard input (``-``)."""
         yield from self._predicted(self._file(source))
 
     def write(self, source: str | Path, out: Path, *, all_scores: bool = False) -> int:
-        """Write the predictions to a file, which appears under its name when it is complete.
+        """Write the predictions to a .jsonl or .parquet file, which appears when it is complete.
 
-        Bad rows that are left out are listed in ``OUT.rejects.jsonl``.
-
-        Args:
-            source: As for `rows`.
-            out: A file that ends in .jsonl or .parquet. Parquet always has all scores.
-            all_scores: Whether rows of JSON have the scores of all classes.
-
-        Returns:
-            Number of predictions.
-
-        Raises:
-            ConfigError: ``out`` is the source, belongs to the model or has another ending.
-            CorpusError, ModelError: As for `rows`.
-            OSError: The disk failed; an older file of that name is unchanged.
+        Bad rows that are left out are listed in ``OUT.rejects.jsonl``. The number of predictions is
+        returned. Parquet always has all scores.
         """
         if out.suffix not in (".jsonl", ".parquet"):
             raise ConfigError(f"{out}: predictions are written as .jsonl or .parquet; rename it.")
@@ -211,7 +176,6 @@ class FilePredictor:
             yield row.number, shown, text
 
     def _reject(self, reject: Reject) -> None:
-        """Leave out a bad row, or raise its error."""
         if self.on_error == "stop":
             skip = "Fix it, or pass --on-error skip to leave bad rows out."
             raise reject.error(if_offered("--on-error", skip, "Fix it."))
@@ -302,16 +266,9 @@ _NO_NAME = re.compile(r"\W")  # characters that "_" replaces in the name of a co
 class PredictedColumns:
     """Opens task heads and adds their predictions to documents.
 
-    The models compute in fp32 on every device, so that a document that is added again gets the
-    same values, and counts as a duplicate.
-
-    Args:
-        classify: Name or folder of a classifier of texts, by the column that it fills.
-        tag: Name or folder of a tagger of entities, by the column that it fills.
-        hashes: SHA-256 of the weights that each model must have, by column; {}: any weights.
-
-    Raises:
-        ConfigError: A classifier and a tagger have the same column.
+    The models compute in fp32 on every device, so that a document that is added again gets the same
+    values, and counts as a duplicate. Classifiers and taggers are names or folders by the column
+    that they fill; ``hashes`` are the SHA-256 of the weights that they must have, {}: any.
     """
 
     def __init__(
@@ -372,15 +329,7 @@ class PredictedColumns:
         return types
 
     def survey(self, survey: Survey, known: Iterable[str] = ()) -> Survey:
-        """Add the predicted columns to those of a survey.
-
-        Args:
-            survey: The survey of the sources.
-            known: Columns that the index has already.
-
-        Raises:
-            ConfigError: The sources have a column of the same name, which is not in ``known``.
-        """
+        """Add the predicted columns to a survey, which may have only those in ``known``."""
         if taken := (self.types.keys() & survey.columns.keys()) - set(known):
             raise ConfigError(
                 f"The sources have a column {min(taken)!r}, which a model is to fill; name another "

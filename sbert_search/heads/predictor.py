@@ -370,7 +370,6 @@ class Predictor:
     def _compute_tags(
         self, model: TokenClassifier, texts: Sequence[TaggingText], show_progress_bar: bool
     ) -> None:
-        """Compute the logits of all words and store them in ``texts``."""
         order = sorted(texts, key=lambda text: -len(text.text))
         with progress("Tagging", len(texts), "texts", hidden=not show_progress_bar) as advance:
             for start in range(0, len(order), self._launcher.window):
@@ -394,23 +393,14 @@ class Predictor:
 
 
 def _check_threshold(threshold: float | None) -> None:
-    """Refuse a threshold that is NaN or no number; an infinite threshold is allowed.
-
-    Raises:
-        ConfigError: The threshold is NaN or no number.
-    """
+    """Refuse a threshold that is NaN or no number; an infinite threshold is allowed."""
     if threshold is None or (isinstance(threshold, Real) and not math.isnan(threshold)):
         return
     raise ConfigError(f"no_answer_threshold is {threshold!r}; it must be a number.")
 
 
 def _as_list(given: Iterable[T], kind: str, each: str = "texts") -> list[T]:
-    """Return texts as a list; they may come from a generator, which can be read only once.
-
-    Raises:
-        CorpusError: ``given`` is a string, which would be read as a list of its characters, or is
-            no list of texts at all.
-    """
+    """Return texts as a list; they may come from a generator, which can be read only once."""
     if isinstance(given, str):
         raise CorpusError(f"These {kind} are one string, {excerpt(given)}; pass a list of {each}.")
     if isinstance(given, (bytes, Mapping)) or not isinstance(given, Iterable):

@@ -47,18 +47,11 @@ ALWAYS = 1e6  # threshold of "no answer" with which every question is answered
 
 
 class Found(NamedTuple):
-    """The best span of a question.
-
-    Attributes:
-        text: Its text.
-        score: Sum of the logits of its first and its last token.
-        null_score: Score of "no answer": the smallest sum of both logits of the first token of a
-            window, over all windows.
-    """
+    """The best span of a question."""
 
     text: str
-    score: float
-    null_score: float
+    score: float  # sum of the logits of its first and its last token
+    null_score: float  # of "no answer": lowest sum of both first-token logits of a window
 
 
 def find_answers(
@@ -69,14 +62,7 @@ def find_answers(
 ) -> list[Found]:
     """Find the best span of each question over all its windows, in fp32.
 
-    Args:
-        model: The model, in evaluation mode.
-        questions: The questions.
-        rows: The windows of these questions.
-        config: Gives the maximum tokens of an answer.
-
-    Returns:
-        An answer for each question. All scores are NaN if a logit is not finite.
+    All scores are NaN if a logit is not finite.
     """
     best = [Found("", -np.inf, np.inf)] * len(questions)
     device = model.out.weight.device
@@ -112,17 +98,9 @@ def best_threshold(
 ) -> float:
     """Return the threshold of "no answer" with the highest sum of scores.
 
-    Args:
-        margins: For each question, the score of "no answer" minus that of the best span. The
-            question is answered if this margin is at most the threshold.
-        answered: Score of each question if it is answered.
-        none: Score of each question if it is not answered.
-
-    Returns:
-        `ALWAYS` if nothing is gained by leaving questions unanswered.
-
-    Raises:
-        ValueError: A margin is NaN.
+    A question is answered if its margin, the score of "no answer" minus that of the best span, is
+    at most the threshold. ``answered`` and ``none`` are its scores in both cases. `ALWAYS` if
+    nothing is gained by leaving questions unanswered.
     """
     if np.isnan(margins).any():
         raise ValueError("A margin is NaN, so that it has no place among the others.")
@@ -146,14 +124,8 @@ def score_answers(
 ) -> tuple[float, float, float]:
     """Return the mean F1, the mean exact match, and the threshold of "no answer" that they use.
 
-    Args:
-        found: The best span of each question.
-        questions: The questions with their accepted answers.
-        threshold: Threshold of "no answer"; None: the one with the highest F1, or `ALWAYS` if all
-            questions have an answer.
-
-    Returns:
-        NaN, NaN and `ALWAYS` if a score is NaN.
+    ``threshold`` None: the one with the highest F1, or `ALWAYS` if all questions have an answer.
+    NaN, NaN and `ALWAYS` if a score is NaN.
     """
     golds = [[answer.text for answer in question.answers] for question in questions]
     f1 = [answer_f1(each.text, gold) for each, gold in zip(found, golds, strict=True)]
@@ -254,15 +226,7 @@ class AnswerBatches(Batches):
         targets: NDArray[np.int64],
         states: CachedStates | None = None,
     ) -> None:
-        """Plan batches.
-
-        Args:
-            recipe: All settings.
-            table: Token ids of the windows.
-            targets: First and last token of the answer in each window, (windows, 2).
-            states: Hidden states of the tokens of all windows, from the frozen encoder; None: the
-                encoder is trained too.
-        """
+        """Plan batches; ``targets`` has the first and last token of each answer, (windows, 2)."""
         self.table, self.targets, self.states = table, targets, states
         self.names = [_LOSS] + [adversarial.LOSS] * (recipe.adversarial.kind != "none")
         fingerprint = table.fingerprint(targets)
@@ -349,11 +313,7 @@ def _objective(recipe: AnswerRecipe) -> Objective:
 def _evaluation(
     model: QuestionAnswerer, dev: Sequence[Question], config: WindowConfig
 ) -> DevMetrics:
-    """Make the function that computes F1 and exact match at the best threshold.
-
-    Raises:
-        CorpusError: No question has an answer.
-    """
+    """Make the function that computes F1 and exact match at the best threshold."""
     if not any(question.answers for question in dev):
         raise CorpusError(
             f"{dev[0].source}: none of the {len(dev):,} dev questions from here on has an answer, "
@@ -371,7 +331,6 @@ def _evaluation(
 
 
 def _choose_threshold(dev: Sequence[Question], recipe: AnswerRecipe, folder: Path) -> None:
-    """Choose the threshold of "no answer" of a saved model on dev data, and store it."""
     model, config = QuestionAnswerer.load(folder), recipe.windows
     model.to(resolve_device(recipe.device))
     found = find_answers(model, dev, WindowRows.of(model, dev, config), config)

@@ -213,7 +213,6 @@ def _training(
 
 
 def _read(recipe: ClassifyRecipe) -> tuple[list[LabelledText], list[LabelledText]]:
-    """Read the training rows and the dev rows."""
     data, names = recipe.data, recipe.data.columns
     labels = () if recipe.task == "number" else data.labels
 
@@ -237,7 +236,6 @@ def _read(recipe: ClassifyRecipe) -> tuple[list[LabelledText], list[LabelledText
 
 
 def _require_alike(rows: Sequence[LabelledText]) -> None:
-    """Refuse data in which some rows have one text and others have two."""
     first = rows[0]
     for row in rows:
         if (row.text2 is None) != (first.text2 is None):
@@ -249,7 +247,6 @@ def _require_alike(rows: Sequence[LabelledText]) -> None:
 
 
 def _labels(recipe: ClassifyRecipe, rows: Sequence[LabelledText]) -> tuple[str, ...]:
-    """Return the classes of the model, in order."""
     if recipe.task == "number":
         return ("LABEL_0",)
     return recipe.data.labels or classes_of(rows)
@@ -282,7 +279,7 @@ class ClassifyBatches(Batches):
         targets: NDArray[np.generic],
         states: CachedStates | None = None,
     ) -> None:
-        """Plan batches of the rows of a table; ``targets`` has the target of each row."""
+        """Plan batches of the rows of a table."""
         config: BatchingConfig = recipe.batching
         self.table, self.targets, self.states = table, targets, states
         self.names = [_LOSS_NAMES[recipe.task]]
@@ -332,7 +329,6 @@ def _objective(
 
 
 def _evaluation(model: SequenceClassifier, dev: Sequence[LabelledText]) -> DevMetrics:
-    """Make the function that computes the dev metrics."""
     table, gold = encode_rows(model, dev), targets_of(model, dev)
     scores = GoldScores(gold, [row.source for row in dev]) if model.kind == "number" else None
 
@@ -349,7 +345,6 @@ def _evaluation(model: SequenceClassifier, dev: Sequence[LabelledText]) -> DevMe
 
 
 def _calibrate(dev: Sequence[LabelledText], device: str, folder: Path) -> None:
-    """Fit the temperature of a saved classifier to dev data."""
     model = SequenceClassifier.load(folder)
     if model.kind == "number":
         return

@@ -130,7 +130,6 @@ def train_tagger(
 
 
 def _read(recipe: TagRecipe) -> tuple[list[TaggedTokens], list[TaggedTokens]]:
-    """Read the training rows and the dev rows."""
     data = recipe.data
 
     def read(path: Path) -> list[TaggedTokens]:
@@ -149,11 +148,6 @@ def _read(recipe: TagRecipe) -> tuple[list[TaggedTokens], list[TaggedTokens]]:
 
 
 def _labels(recipe: TagRecipe, rows: Sequence[TaggedTokens]) -> tuple[str, ...]:
-    """Return the tags of the model: for the types in ``data.types``, or for all types of the files.
-
-    Raises:
-        TrainingError: No token is in an entity, or a type is not in ``data.types``.
-    """
     sources = {split_tag(tag)[1]: row.source for row in rows for tag in row.tags if tag != OUTSIDE}
     if not sources:
         raise TrainingError(
@@ -250,8 +244,8 @@ def tag_targets(
 ) -> list[NDArray[np.int64]]:
     """Return the label indices of each sentence's words that have a token, int64 (words,).
 
-    The words without a token are removed from the entities, and the remaining words are tagged
-    again. So the tags follow the scheme, which a CRF requires.
+    Words without a token leave their entities, and the rest is tagged again. So the tags follow the
+    scheme, which a CRF requires.
     """
     number = {label: n for n, label in enumerate(model.labels)}
     found = []
@@ -277,7 +271,6 @@ def _shortened(tags: Sequence[str], words: Sequence[int], scheme: Scheme) -> tup
 def _cached(
     model: TokenClassifier, rows: WordRows, device: torch.device, out: Path, rank: int
 ) -> CachedStates:
-    """Compute the states of all words with the encoder, without dropout."""
     model.to(device).eval()
 
     def compute(part: Rows) -> Tensor:
@@ -326,11 +319,6 @@ def _objective(recipe: TagRecipe, tagger: TokenClassifier, targets: NDArray[np.i
 
 
 def _evaluation(model: TokenClassifier, dev: Sequence[TaggedTokens]) -> DevMetrics:
-    """Make the function that computes the dev metrics.
-
-    Raises:
-        CorpusError: No word that has a token is in an entity.
-    """
     rows = WordRows.of(model, dev)
     known = zip(dev, rows.words, strict=True)
     if all(row.tags[word] == OUTSIDE for row, words in known for word in words):
@@ -349,7 +337,6 @@ def _evaluation(model: TokenClassifier, dev: Sequence[TaggedTokens]) -> DevMetri
 
 
 def _calibrate(dev: Sequence[TaggedTokens], device: str, folder: Path) -> None:
-    """Fit the temperature of the tags of a saved tagger to dev data."""
     model = TokenClassifier.load(folder)
     rows = WordRows.of(model, dev)
     logits = np.concatenate(predict_emissions(model.to(resolve_device(device)), rows))

@@ -79,18 +79,9 @@ def split_rows(
 ) -> tuple[list[T], list[T]]:
     """Split the training rows into those to train on and those held out, by hashes of their keys.
 
-    Whether a row is held out depends only on its key, so copies of a row are all on one side. With
-    a limit, the rows with the smallest hashes are kept, so a smaller limit gives a subset of the
-    rows of a larger one. If fewer rows would be held out than a checkpoint can be chosen by, a note
-    says so, and all rows are to train on.
-
-    Args:
-        rows: All rows of the training files.
-        keys: Text of each row; rows with equal keys have equal hashes.
-        data: The settings ``held_out`` and ``limit``.
-
-    Raises:
-        CorpusError: No row is left to train on.
+    Copies of a row are all on one side. With a limit, the rows with the smallest hashes are kept,
+    so a smaller limit gives a subset of the rows of a larger one. If fewer rows would be held out
+    than a checkpoint can be chosen by, a note says so, and all rows are to train on.
     """
     share = 0.0 if data.dev else data.held_out
     hashes = [xxhash.xxh3_64_intdigest(key.encode()) / 2**64 for key in keys]
@@ -117,19 +108,9 @@ def class_weights(
 ) -> Tensor | None:
     """Return the weight of each class, float32 (labels,); None: all weights are 1.
 
-    If each item has one class, the weights are scaled so that their mean over the items is 1.
-
-    Args:
-        chosen: "none", "balanced", or the weight of each class. The balanced weight of a class is
-            1 / (number of items with the class). If an item may have several classes, it is
-            (number of items without the class) / (number with it). A count of 0 is replaced by 1.
-        kind: What the label of an item is. A number has no class, so the result is None.
-        labels: Names of the classes.
-        targets: Class of each item, int (n,), or 1 for each of its classes, (n, labels).
-
-    Raises:
-        ConfigError: The number of weights is not that of the classes, or a weight is not finite or
-            not above 0.
+    The balanced weight is 1 / (number of items with the class) or, if an item may have several
+    classes, (number without it) / (number with it); a count of 0 is replaced by 1. If each item has
+    one class, the weights are scaled so that their mean over the items is 1.
     """
     if chosen == "none" or kind == "number":
         return None
@@ -157,10 +138,8 @@ def class_weights(
 class CachedStates:
     """The encoder's output states of the training rows, which a head reads, memory-mapped.
 
-    Attributes:
-        states: The states of all rows, float32 (states, hidden).
-        starts: Index of the first state of each row, then the number of states, int64 (rows + 1,).
-        encoder: Checksum of the weights of the encoder.
+    ``states`` is float32 (states, hidden); ``starts`` the index of the first state of each row,
+    then the number of states; ``encoder`` a checksum of the weights.
     """
 
     def __init__(
@@ -177,15 +156,10 @@ class CachedStates:
         encoder: Encoder,
         path: Path,
     ) -> CachedStates:
-        """Compute the states of all rows and write them to a file.
+        """Compute the states of all rows, by ``compute``, and write them to a temporary file.
 
-        Args:
-            compute: Returns the states of some rows, float (states of these rows, hidden).
-            lengths: Number of tokens of each row.
-            items: Number of states of each row.
-            encoder: The encoder that computes the states.
-            path: A temporary file. Its name is removed at the end; the system frees its space when
-                the states are no longer used.
+        ``lengths`` counts the tokens of each row, and ``items`` its states. The file's name is
+        removed at the end; the system frees its space when the states are no longer used.
         """
         starts = np.cumsum([0, *items], dtype=np.int64)
         hidden = encoder.config.hidden_size
@@ -218,7 +192,7 @@ class CachedStates:
     def penalty(self) -> float:
         """Return the L2 penalty of the weights of a linear layer on the states.
 
-        It is 1, as in the logistic regression of scikit-learn, for states of norm 1. It grows with
+        It is 1, as in the logistic regression of scikit-learn, for states of norm 1, and grows with
         the square of their norm, so the predictions do not depend on the scale of the states.
         """
         blocks = np.array_split(self.states, len(self.states) // 4096 + 1)
@@ -257,10 +231,8 @@ def train_only(model: nn.Module, parameters: Sequence[nn.Parameter]) -> None:
 class FrozenClassifier(nn.Module):
     """A classifier whose encoder is frozen; its head, or a linear layer in its place, is trained.
 
-    Attributes:
-        classifier: The classifier.
-        probe: The linear layer; it starts with the weights of the classifier's last layer.
-        is_probe: Whether ``probe`` is trained; if not, both layers of the classifier's head are.
+    The linear layer, ``probe``, starts with the weights of the classifier's last layer; it is
+    trained if ``is_probe``, and else both layers of the head are.
     """
 
     def __init__(self, classifier: SequenceClassifier, *, probe: bool) -> None:

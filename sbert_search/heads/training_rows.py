@@ -37,11 +37,7 @@ _AT_ONCE = 4096  # texts tokenised at once
 
 
 def encode_rows(model: SequenceClassifier, rows: Sequence[LabelledText]) -> TokenTable:
-    """Tokenise rows; a warning says how many were truncated.
-
-    Raises:
-        CorpusError: Some rows are pairs, and some are single texts.
-    """
+    """Tokenise rows, all single texts or all pairs; a warning says how many were truncated."""
     if len({row.text2 is None for row in rows}) > 1:
         single = next(row for row in rows if row.text2 is None)
         raise CorpusError(
@@ -63,10 +59,8 @@ def encode_rows(model: SequenceClassifier, rows: Sequence[LabelledText]) -> Toke
 def targets_of(model: SequenceClassifier, rows: Sequence[LabelledText]) -> NDArray[np.generic]:
     """Return the targets of rows.
 
-    Returns:
-        If a row has one class, the index of this class, int64 (n,). If a row may have several
-        classes, 1 for each of its classes and 0 for the others, float32 (n, labels). If the label
-        of a row is a number, this number, float32 (n,).
+    One class: its index, int64 (n,). Several classes: 1 for each of them and else 0, float32 (n,
+    labels). A number: float32 (n,).
     """
     if model.kind == "number":
         return np.array([row.label for row in rows], dtype=np.float32)
@@ -83,11 +77,7 @@ def targets_of(model: SequenceClassifier, rows: Sequence[LabelledText]) -> NDArr
 def check_targets(
     kind: LabelKind, rows: Sequence[LabelledText], targets: NDArray[np.generic]
 ) -> None:
-    """Refuse targets that are all equal, from which nothing can be learned.
-
-    Raises:
-        TrainingError: All targets are equal.
-    """
+    """Refuse targets that are all equal, from which nothing can be learned."""
     if len(np.unique(targets, axis=0)) < 2:
         what = "number" if kind == "number" else "label"
         raise TrainingError(
@@ -109,10 +99,7 @@ def predict_logits(model: SequenceClassifier, table: TokenTable) -> NDArray[np.f
 def dev_metrics(
     kind: LabelKind, logits: NDArray[np.float32], gold: NDArray[np.generic]
 ) -> dict[str, float]:
-    """Compute metrics by name from logits (n, labels); ``kind`` is "class" or "several".
-
-    All metrics are NaN if a logit is not finite.
-    """
+    """Compute metrics of classes from logits (n, labels); all are NaN if a logit is not finite."""
     if kind == "several":
         chosen, true = logits > 0, gold.astype(bool)
         matched = chosen & true
@@ -128,18 +115,11 @@ def dev_metrics(
 
 @dataclass(frozen=True, eq=False, slots=True)
 class WordRows:
-    """Tokenised sentences, with the words that have a token.
-
-    Attributes:
-        table: Token ids of the sentences.
-        first: For each sentence, the index in the sentence's tokens of the first token of each word
-            that has a token, int64.
-        words: For each sentence, the indices of these words among all its words, int64.
-    """
+    """Tokenised sentences, with the words that have a token."""
 
     table: TokenTable
-    first: list[NDArray[np.int64]]
-    words: list[NDArray[np.int64]]
+    first: list[NDArray[np.int64]]  # index in its sentence's tokens of each word's first token
+    words: list[NDArray[np.int64]]  # index of each of these words among all words of its sentence
 
     @classmethod
     def of(cls, model: TokenClassifier, rows: Sequence[TaggedTokens]) -> WordRows:
@@ -172,10 +152,8 @@ class WordRows:
 class WordInputs:
     """The input of a tagger for some sentences.
 
-    Attributes:
-        tokens: The tokens of the sentences; None: ``rows`` holds states.
-        rows: Index in ``tokens`` of the first token of each word, int64 (words,); or, if ``tokens``
-            is None, the states of these tokens, float (words, hidden).
+    ``rows`` is the index in ``tokens`` of the first token of each word, int64 (words,); or, if
+    ``tokens`` is None, the states of these tokens, float (words, hidden).
     """
 
     tokens: PackedTokens | None
@@ -210,15 +188,9 @@ def predict_emissions(model: TokenClassifier, rows: WordRows) -> list[NDArray[np
 def tag_metrics(
     model: TokenClassifier, gold: Sequence[TaggedTokens], rows: WordRows | None = None
 ) -> dict[str, float]:
-    """Compute F1, precision and recall of the entities of some sentences.
+    """Compute F1, precision and recall of the entities of sentences; NaN if a logit is not finite.
 
-    Args:
-        model: The tagger.
-        gold: The sentences with their true tags. A word without a token is predicted as outside.
-        rows: The tokenised sentences; None: this function tokenises them.
-
-    Returns:
-        The metrics by name; they are NaN if a logit is not finite.
+    A word without a token is predicted as outside. ``rows`` None: this function tokenises them.
     """
     rows = WordRows.of(model, gold) if rows is None else rows
     predicted = []
@@ -255,17 +227,11 @@ class WindowConfig:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class WindowRows:
-    """The windows of questions.
-
-    Attributes:
-        table: Token ids of the windows.
-        windows: The windows, without their token ids and segment ids.
-        question_ids: Index of the question of each window, (windows,).
-    """
+    """The windows of questions."""
 
     table: TokenTable
-    windows: list[Window]
-    question_ids: list[int]
+    windows: list[Window]  # without their token ids and segment ids
+    question_ids: list[int]  # index of the question of each window
 
     @classmethod
     def of(
@@ -290,10 +256,9 @@ class WindowRows:
         return cls(table, light, owners)
 
     def targets(self, questions: Sequence[Question]) -> NDArray[np.int64]:
-        """Return, for each window, the indices of the first and last token of the answer.
+        """Return the indices of the first and last token of the answer in each window, (n, 2).
 
-        Both are 0 for a window without the whole answer. If a question has several accepted
-        answers, the first one is used.
+        Both are 0 for a window without the whole answer. The first accepted answer counts.
         """
         found = np.zeros((len(self.windows), 2), dtype=np.int64)
         for row, (window, owner) in enumerate(zip(self.windows, self.question_ids, strict=True)):
@@ -312,16 +277,10 @@ class WindowRows:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class WindowInputs:
-    """Some windows, with the hidden states of their tokens if the encoder is frozen.
-
-    Attributes:
-        tokens: The tokens of the windows.
-        states: Hidden states of these tokens, float32 (tokens, hidden); None: the encoder computes
-            them.
-    """
+    """Some windows, with the hidden states of their tokens if the encoder is frozen."""
 
     tokens: PackedTokens
-    states: Tensor | None
+    states: Tensor | None  # (tokens, hidden); None: the encoder computes them
 
     def to(self, device: torch.device) -> WindowInputs:
         """Copy the tensors to a device."""

@@ -20,19 +20,12 @@ from sbert_search.text.tokens.tokenizer import Ids, TextTokenizer
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A question and a part of its context as token ids.
-
-    Attributes:
-        ids: Token ids, special tokens included.
-        types: Segment id of each token.
-        start: Index in ``ids`` of the first token of the context.
-        offsets: For each token of the context in this window, the index of its first character in
-            the context, and the index after its last character.
-    """
+    """A question and a part of its context as token ids, special tokens included."""
 
     ids: Ids
-    types: Ids
-    start: int
+    types: Ids  # segment id of each token
+    start: int  # index in ids of the first token of the context
+    # characters in the context of each of its tokens here; end exclusive
     offsets: list[tuple[int, int]]
 
 
@@ -46,17 +39,9 @@ def encode_windows(
 ) -> list[Window]:
     """Split a context into windows that, with the question, have at most ``max_len`` tokens each.
 
-    Args:
-        tokenizer: The tokenizer.
-        question: The question, which is the first text of each window.
-        context: The text in which the answer is searched; an empty text gives one window.
-        overlap: Number of context tokens that neighbouring windows share, at most half of the
-            context tokens of a window. A larger value is lowered to this limit.
-        max_question: Number of tokens after which the question is truncated, at most half of the
-            tokens of a window without special tokens. A larger value is lowered to this limit.
-
-    Raises:
-        CorpusError: A text is not a string, or has a lone surrogate, which UTF-8 cannot encode.
+    ``overlap`` is the number of context tokens that neighbouring windows share, at most half of
+    those of a window. The question is truncated after ``max_question`` tokens, at most half of a
+    window. An empty context gives one window.
 
     Source: run_squad.py of Devlin et al. 2019. transformers calls ``overlap`` ``stride``.
     """
@@ -90,12 +75,10 @@ CharSpan = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class EncodedWords:
-    """Texts as token ids.
+    """Texts as token ids, special tokens included.
 
-    Attributes:
-        ids: Token ids of each text, special tokens included.
-        first: For each text, the index in its ids of the first token of each word; `TRUNCATED` if
-            truncation removed that token, or if the tokenizer makes no token of the word.
+    ``first`` has, for each text, the index in its ids of the first token of each word; `TRUNCATED`
+    if truncation removed that token, or if the tokenizer makes no token of the word.
     """
 
     ids: list[Ids]
@@ -105,16 +88,7 @@ class EncodedWords:
 def encode_words(
     tokenizer: TextTokenizer, texts: Sequence[str], spans: Sequence[Sequence[CharSpan]]
 ) -> EncodedWords:
-    """Turn texts into token ids, and find the first token of each word.
-
-    Args:
-        tokenizer: The tokenizer; its ``max_len`` limits the tokens of a text.
-        texts: The texts.
-        spans: Characters of each word of each text, in the order of the words in the text.
-
-    Raises:
-        CorpusError: A text is not a string, or has a lone surrogate, which UTF-8 cannot encode.
-    """
+    """Turn texts into at most ``max_len`` token ids, and find the first token of each word."""
     frame, room = tokenizer.single, tokenizer.max_len - tokenizer.single.size
     ids, first = [], []
     for (tokens, offsets), words in zip(tokenizer.encode_offsets(texts), spans, strict=True):
@@ -173,26 +147,16 @@ def words_of(text: str) -> list[CharSpan]:
 
 @dataclass(slots=True)
 class TaggingText:
-    """A text to tag, whose logits are computed part by part if it is too long for the model.
-
-    Attributes:
-        text: The text.
-        words: Start and end of each word in the text, in characters.
-        n_labels: Number of labels of the model.
-        logits: Logits of the words, float32 (words, labels).
-        known: Whether the logits of each word have been computed, bool (words,). A word that the
-            tokenizer turns into no token never gets logits.
-        start: Index of the first word of the next part; words before ``need`` are its context.
-        need: Index of the first word whose logits are still to be computed.
-    """
+    """A text to tag, whose logits are computed part by part if it is too long for the model."""
 
     text: str
-    words: Sequence[CharSpan]
+    words: Sequence[CharSpan]  # start and end of each, in characters
     n_labels: int
-    logits: Vectors = field(init=False)
+    logits: Vectors = field(init=False)  # (words, labels)
+    # which logits have been computed; never those of a word without a token
     known: NDArray[np.bool_] = field(init=False)
-    start: int = 0
-    need: int = 0
+    start: int = 0  # first word of the next part; words before need are its context
+    need: int = 0  # first word whose logits are still to be computed
 
     def __post_init__(self) -> None:
         self.logits = np.zeros((len(self.words), self.n_labels), dtype=np.float32)
@@ -204,21 +168,15 @@ class TaggingText:
         return self.need >= len(self.words)
 
     def next_part(self, n_words: int) -> tuple[str, list[CharSpan]]:
-        """Return the part of at most ``n_words`` words that begins with the word ``start``.
-
-        Returns:
-            The text of the part, and the span of each of its words in this text.
-        """
+        """Return the text of the part from the word ``start`` on, and its words' spans in it."""
         words = self.words[self.start : self.start + n_words]
         first, last = words[0][0], words[-1][1]
         return self.text[first:last], [(a - first, b - first) for a, b in words]
 
     def move(self, end: int, n_words: int) -> None:
-        """Choose the next part of the text.
+        """Choose the next part of the text, after a part of ``n_words`` words.
 
-        Args:
-            end: Index after the last word whose logits the last part gives; 0: it gives none.
-            n_words: Number of words of the last part.
+        ``end`` is the index after the last word whose logits that part gives; 0: it gives none.
         """
         if end > self.need:
             self.start, self.need = max(self.start + 1, end - _CONTEXT), end
@@ -233,10 +191,8 @@ def encode_parts(
 ) -> tuple[list[Ids], list[list[int]], list[list[int]]]:
     """Encode the next part of each text, and move each text on to the part after it.
 
-    Returns:
-        Three lists with one item for each text: the token ids of the part; the indices of the words
-        of the text whose logits the part gives; and, for each of these words, the index of its
-        first token in the token ids.
+    Three lists with one item for each text: the token ids of the part; the indices of the words of
+    the text whose logits the part gives; and the index in the ids of each word's first token.
     """
     limit = model.tokenizer.max_len  # the model can read no more words than tokens
     parts = [text.next_part(limit) for text in texts]
@@ -257,8 +213,8 @@ def encode_parts(
 def tags_of_words(model: TokenClassifier, text: TaggingText) -> list[tuple[str, float]]:
     """Return the tag of each word and its probability.
 
-    A word that the tokenizer turns into no token has the tag ``O`` with probability 1. If the
-    labels of the model do not mark entities and do not contain ``O``, it has the first label.
+    A word without a token has the tag ``O`` with probability 1. If the labels of the model do not
+    mark entities and do not contain ``O``, it has the first label.
     """
     outside = OUTSIDE if OUTSIDE in model.labels or model.scheme else model.labels[0]
     tagged = [(outside, 1.0)] * len(text.words)
@@ -304,11 +260,8 @@ Floats = NDArray[np.float64]
 class AskedText:
     """A text in which a question is answered, and the logits of its windows, filled in later.
 
-    Attributes:
-        text: The text.
-        windows: Overlapping parts of the text, each encoded together with the question.
-        logits: Start and end logits of each window, by the index of the window: float32
-            (1 + tokens of the text in the window, 2). The first row stands for "no answer".
+    ``logits`` are by the index of the window, float32 (1 + tokens of the text in the window, 2),
+    for start and end. The first row stands for "no answer".
     """
 
     text: str
@@ -319,8 +272,7 @@ class AskedText:
 def rows_of(window: Window) -> list[int]:
     """Return the indices of the tokens whose logits `best_answer` needs.
 
-    These tokens are the first token of the window, which stands for "no answer", and the tokens of
-    the text.
+    They are the first token, which stands for "no answer", and the tokens of the text.
     """
     return [0, *range(window.start, window.start + len(window.offsets))]
 
@@ -332,14 +284,8 @@ def best_answer(
 
     The score of a span is the start logit of its first token plus the end logit of its last token.
     The score of "no answer" is the lowest of its scores in the windows: a window without the answer
-    rightly gives it a high score, even if another window contains the answer.
-
-    Args:
-        model: The model, whose temperature divides the logits for the probability.
-        asked: A text with the logits of all its windows.
-        max_tokens: Maximum number of tokens of an answer.
-        threshold: There is no answer if the score of "no answer" exceeds the score of the best span
-            by more than this threshold, or if that span is blank.
+    rightly gives it a high score, even if another window contains the answer. There is no answer if
+    that score exceeds the best span's by more than ``threshold``, or if the span is blank.
     """
     tables = [asked.logits[number] for number in range(len(asked.windows))]
     null = min(float(table[0].sum()) for table in tables)
@@ -366,14 +312,8 @@ def best_answer(
 def _chance(tables: Sequence[Vectors], score: float, null: float, temperature: float) -> float:
     """Return the probability of a span: that of its start times that of its end.
 
-    Both are softmax probabilities over the tokens of all windows and "no answer". "No answer"
-    counts as one more start and one more end, each with the logit ``null / 2``.
-
-    Args:
-        tables: Logits of each window, as in `AskedText`.
-        score: Score of the span; or ``null``, for the probability of "no answer".
-        null: Score of "no answer".
-        temperature: Divides the logits.
+    Both are softmax probabilities over the tokens of all windows and "no answer", which counts as
+    one more start and one more end, each with the logit ``null / 2``.
     """
     logs = 0.0
     for column in (0, 1):

@@ -36,35 +36,23 @@ File = TypeVar("File")
 class DerivedFiles:
     """The memory-mapped FAISS indexes, postings and word lists of all segments of a state.
 
-    Opening a file checks its size; the first search that uses the file checks its hash.
+    Opening a file checks its size; the first search that uses the file checks its hash. Files that
+    the state of ``reuse`` has too are not opened again.
 
-    Args:
-        folder: The folder of the index.
-        manifest: The manifest of the state, which lists its files.
-        reuse: The files of another state; files that both states have are not opened again.
-
-    Attributes:
-        anns: The FAISS file of each segment; None: the segment has no such file, or the file cannot
-            be opened.
-
-    Raises:
-        FileNotFoundError: A file cannot be opened, and a newer state was committed meanwhile. For
-            example, another process compacted the index and removed the file.
+    A file that cannot be opened raises `FileNotFoundError` if a newer state was committed
+    meanwhile: for example, another process compacted the index and removed the file.
     """
 
     def __init__(
         self, folder: Folder, manifest: Manifest, reuse: DerivedFiles | None = None
     ) -> None:
         self._folder, self._manifest = folder, manifest
+        # None: the segment has no such file, or the file cannot be opened.
         self.anns = [self._ann(segment, reuse) for segment in manifest.segments]
         self._lexical = [self._lexical_files(segment, reuse) for segment in manifest.segments]
 
     def postings(self, index: int, segment: Segment) -> Postings:
-        """Read the postings of a segment; if they are damaged, count the terms again and warn.
-
-        Raises:
-            CorruptIndex: The documents, from which terms are counted again, cannot be read.
-        """
+        """Read the postings of a segment; if they are damaged, count the terms again and warn."""
         opened = self._lexical[index]
         try:
             if isinstance(opened, LexicalFiles):
@@ -82,16 +70,10 @@ class DerivedFiles:
         return merged([(postings, None) for postings in count_segment(segment, settings)])
 
     def words(self, index: int, segment: Segment) -> WordList | None:
-        """Read the words of a segment; None if its word list is absent or damaged.
-
-        A small segment has no word list; its words are counted in its documents.
-
-        Raises:
-            CorruptIndex: The documents of a small segment cannot be read.
-        """
+        """Read the words of a segment; None if its word list is absent or damaged."""
         settings = self._manifest.settings.lexical
         assert settings is not None
-        if not lists_words(segment.record.n_docs):
+        if not lists_words(segment.record.n_docs):  # a small segment
             return words_of(segment, settings)
         opened = self._lexical[index]
         try:
@@ -130,12 +112,7 @@ class DerivedFiles:
     def _open(
         self, kind: Callable[[Folder, Record, Shape], File], record: Record, shape: Shape
     ) -> File | Exception:
-        """Open a file; if that fails, return the error.
-
-        Raises:
-            FileNotFoundError: Opening failed and a newer state was committed meanwhile. Its writer
-                may have removed the file, so this is no damage.
-        """
+        """Open a file; if that fails and no newer state was committed, return the error."""
         try:
             return kind(self._folder, record, shape)
         except (CorruptIndex, FileNotFoundError) as error:
@@ -145,8 +122,9 @@ class DerivedFiles:
     def _require_newest(self, problem: Exception) -> None:
         """Raise `FileNotFoundError` with ``problem`` if a newer state was committed meanwhile.
 
-        The manifest in the folder may also be older than this state: a shard is opened before its
-        new manifest gets its final name, and `index tune` opens states that it does not commit.
+        The writer of that state may have removed the file, so this is no damage. The manifest in
+        the folder may also be older than this state: a shard is opened before its new manifest gets
+        its final name, and `index tune` opens states that it does not commit.
         """
         if manifests.read(self._folder).generation > self._manifest.generation:
             name = str(self._folder / manifests.NAME)

@@ -1,7 +1,6 @@
 """Reading documents of an index without a query: by id, in pages, in order or at random.
 
-The row of a passage is its number in the index. Later passages get higher rows, so the order of
-rows is the order in which documents were added. A live document is neither deleted nor replaced.
+Later passages get higher rows, so the order of rows is the order in which documents were added.
 """
 
 from __future__ import annotations
@@ -44,22 +43,14 @@ def is_id(value: object) -> bool:
 
 
 def id_text(value: object) -> str:
-    """Return an id as the text that the index holds.
-
-    Raises:
-        QueryError: The value is neither text nor an integer.
-    """
+    """Return an id as the text that the index holds; refuse all but texts and integers."""
     if not is_id(value):
         raise QueryError(f"{value!r} is not an id; ids are texts or integers.")
     return str(value)
 
 
 def id_texts(ids: DocIds) -> list[str]:
-    """Return one id or several ids as a list of the texts that the index holds.
-
-    Raises:
-        QueryError: An id is neither text nor an integer.
-    """
+    """Return one id or several ids as a list of the texts that the index holds."""
     one = (str, bytes, bytearray, memoryview)  # bytes are refused; their elements are not ids
     if isinstance(ids, one) or not isinstance(ids, Iterable):
         return [id_text(ids)]
@@ -80,12 +71,7 @@ def iter_documents(snapshot: Snapshot, where: str | None) -> Iterator[Document]:
 
 
 def read_page(snapshot: Snapshot, n: int, after: int | None, where: str | None) -> Page:
-    """Read at most ``n`` documents whose rows are above ``after``; None: the first documents.
-
-    Raises:
-        QueryError: ``n`` is not an integer of at least 1, ``after`` is neither an integer nor
-            None, or the filter is wrong.
-    """
+    """Read at most ``n`` documents whose rows are above ``after``; None: the first documents."""
     _require_positive(n)
     if not (after is None or is_integer(after)):
         raise QueryError(f"after is {after!r}; pass the integer `after` of the previous page.")
@@ -97,12 +83,7 @@ def read_page(snapshot: Snapshot, n: int, after: int | None, where: str | None) 
 
 
 def sample_documents(snapshot: Snapshot, n: int, seed: int, where: str | None) -> list[Document]:
-    """Draw ``n`` different documents at random; if there are fewer, return all in random order.
-
-    Raises:
-        QueryError: ``n`` is not an integer of at least 1, ``seed`` is not an integer of at least 0,
-            or the filter is wrong.
-    """
+    """Draw ``n`` different documents at random; if there are fewer, return all in random order."""
     _require_positive(n)
     if not (is_integer(seed) and seed >= 0):
         raise QueryError(f"seed is {seed!r}; it must be an integer of at least 0.")

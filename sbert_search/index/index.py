@@ -151,7 +151,7 @@ class Index(MaintainedIndex):
         keywords: BuildKeywords,
         chosen: GivenToBuild,
     ) -> Self:
-        """Build an index of the kind that ``stores`` makes; see `build` for the other arguments."""
+        """Build an index of the kind that ``stores`` makes."""
         from sbert_search.embed.pipeline import embed_batches
         from sbert_search.index.building.build import BuildKeywords, BuildSettings, build_index
         from sbert_search.index.building.given_vectors import refuse_model_options, split_vectors
@@ -270,7 +270,7 @@ class Index(MaintainedIndex):
         settings: BuildSettings | None,
         keywords: BuildKeywords,
     ) -> IndexStore:
-        """Make an empty index of the kind that ``stores`` makes; see `create`."""
+        """Make an empty index of the kind that ``stores`` makes."""
         from sbert_search.index.building.build import BuildKeywords, BuildSettings, create_empty
         from sbert_search.index.building.given_vectors import refuse_model_options
         from sbert_search.index.building.model_check import as_embedder
@@ -611,11 +611,7 @@ class Index(MaintainedIndex):
         return tune(self.store, settings, queries, origin=origin, dry_run=dry_run)
 
     def _by_graph(self, model: str | Path, report: Callable[[str], None]) -> TextEmbedder | None:
-        """Open a model's exported ONNX graph; if that is impossible, note why and return None.
-
-        Raises:
-            ModelMismatch: The model is not the one that built the index.
-        """
+        """Open a model's exported ONNX graph; if that is impossible, note why and return None."""
         from sbert_search.embed.engines.graph import require_graph
         from sbert_search.index.building.model_check import (
             as_embedder,

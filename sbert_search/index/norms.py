@@ -35,17 +35,12 @@ def divide_by_norms(vectors: Vectors, norms: NDArray[np.float64]) -> NDArray[np.
 def stored_units(
     vectors: Vectors, units: NDArray[np.float32], norms: NDArray[np.float64], dtype: str
 ) -> Vectors:
-    """Return vectors of norm 1 in the type in which an index stores them.
+    """Return vectors of norm 1, ``units``, in the type in which an index stores them.
 
     Rounding to float16 changes a norm of 1 by up to `_FLOAT16_UNIT`. A vector of float16 values
     with such a norm is kept, since scaling and rounding it once more would change it. So an index
     that is made from the stored vectors of a float16 index has the same vectors, and ranks alike.
-
-    Args:
-        vectors: The given vectors, float (n, dim).
-        units: The same vectors scaled to norm 1, (n, dim).
-        norms: The norms of ``vectors``, (n,).
-        dtype: The type of the index, float32 or float16.
+    ``units`` are ``vectors`` (n, dim) divided by their ``norms`` (n,).
     """
     stored = units.astype(dtype, copy=False)
     if dtype == "float16":
@@ -61,11 +56,6 @@ def least_score(threshold: float, metric: str, dtype: str = "float32") -> float:
 
     So a threshold of 1 finds the vectors that are equal to the query, whose cosine may be rounded
     to less than 1. A float16 index rounds more: a threshold from 0.999 to 1 counts as 0.999.
-
-    Args:
-        threshold: The lowest score that is wanted.
-        metric: How the index compares vectors; only ``cosine`` changes the threshold.
-        dtype: The type of the stored vectors, float32 or float16.
     """
     if metric != "cosine" or threshold > 1:  # no cosine is above 1
         return threshold
@@ -74,12 +64,7 @@ def least_score(threshold: float, metric: str, dtype: str = "float32") -> float:
 
 
 def equal_as_ones(cosines: NDArray[np.float64], dtype: str) -> NDArray[np.float64]:
-    """Return cosines (n,) in which those of equal vectors, which may be rounded, are 1.
-
-    Args:
-        cosines: The cosines.
-        dtype: As for `least_score`.
-    """
+    """Return cosines (n,) in which those of equal vectors, which may be rounded, are 1."""
     return np.where(cosines >= least_score(1.0, "cosine", dtype), 1.0, cosines)
 
 

@@ -237,11 +237,7 @@ class LexicalSettings:
 
 
 def _stop_words(language: str) -> tuple[str, ...]:
-    """Return the stop words of a language; an empty tuple if bm25s has no list for it.
-
-    Raises:
-        ConfigError: The language is unknown.
-    """
+    """Return the stop words of a language; an empty tuple if bm25s has no list for it."""
     if language == NO_LANGUAGE:
         return ()
     _require_known(language)
@@ -277,36 +273,21 @@ def _require_known(language: str) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trial:
-    """The measurements of one FAISS index with one set of search parameters.
-
-    Searches are measured on one thread.
-
-    Attributes:
-        spec: The type of the FAISS index and its search parameters.
-        n_rows: Number of rows (one vector each) searched.
-        recall: Recall@k: the share of the exact k nearest rows that the search returns, as mean
-            over the queries. A returned row counts if it is at least as near as the exact k-th.
-        recall_error: Standard error of ``recall`` over the queries.
-        p50_ms: Median latency of a single query in milliseconds.
-        p99_ms: 99th percentile of the latency of a single query in milliseconds.
-        qps: Queries per second if many queries are searched together.
-        size_bytes: Bytes of the FAISS files, which a search maps into memory; 0: an exact scan.
-        predicted_bytes: ``size_bytes`` as predicted before the build.
-        build_s: Seconds to train and fill the FAISS index.
-        predicted_build_s: ``build_s`` as predicted before the build.
-    """
+    """The measurements of one FAISS index with one set of search parameters, on one thread."""
 
     spec: IndexSpec
-    n_rows: int
+    n_rows: int  # that were searched, one vector each
+    # Recall@k: the share of the exact k nearest rows that the search returns, as mean over the
+    # queries. A returned row counts if it is at least as near as the exact k-th.
     recall: float
-    recall_error: float
-    p50_ms: float
-    p99_ms: float
-    qps: float
-    size_bytes: int = 0
-    predicted_bytes: int = 0
-    build_s: float = 0.0
-    predicted_build_s: float = 0.0
+    recall_error: float  # standard error over the queries
+    p50_ms: float  # median latency of a single query
+    p99_ms: float  # 99th percentile of the latency of a single query
+    qps: float  # queries per second if many queries are searched together
+    size_bytes: int = 0  # of the FAISS files, which a search maps into memory; 0: an exact scan
+    predicted_bytes: int = 0  # `size_bytes` as predicted before the build
+    build_s: float = 0.0  # to train and fill the FAISS index
+    predicted_build_s: float = 0.0  # `build_s` as predicted before the build
 
     @property
     def bytes_per_vector(self) -> float:
@@ -316,29 +297,18 @@ class Trial:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tuning:
-    """The result of a tuning: the chosen FAISS index, and the measurements that decided.
+    """The result of a tuning: the chosen FAISS index, and the measurements that decided."""
 
-    Attributes:
-        recall: Target recall@k.
-        k: The k of recall@k.
-        queries: A description of where the queries came from.
-        n_choosing: Number of queries used to choose the index.
-        n_verifying: Number of held-out queries, on which ``verified`` was measured.
-        verified: Measurements of the chosen FAISS index over all rows.
-        sampled: Measurements on a sample of the rows that no other measurement on the sample beats
-            in both recall and ``qps``, by ascending recall.
-        seconds: Duration of the tuning.
-        machine: The machine that ran the tuning.
-        libraries: Versions of the installed libraries that the tuning used, by name.
-    """
-
-    recall: float
+    recall: float  # target recall@k
     k: int
-    queries: str
-    n_choosing: int
-    n_verifying: int
-    verified: Trial
+    queries: str  # where they came from, in words
+    n_choosing: int  # queries used to choose the index
+    n_verifying: int  # held-out queries, on which `verified` was measured
+    verified: Trial  # the chosen FAISS index over all rows
+    # Trials on a sample of the rows that no other one beats in both recall and qps, by ascending
+    # recall.
     sampled: tuple[Trial, ...] = ()
-    seconds: float = 0.0
-    machine: Mapping[str, object] = field(default_factory=dict)
+    seconds: float = 0.0  # duration of the tuning
+    machine: Mapping[str, object] = field(default_factory=dict)  # that ran the tuning
+    # Versions of those that the tuning used, by name.
     libraries: Mapping[str, str] = field(default_factory=dict)

@@ -51,14 +51,9 @@ class Snapshot:
     position is the index of a row in its segment. A document is identified by the row of its first
     passage. A parameter ``index`` of a method is the index of a segment in ``segments``.
 
-    Args:
-        folder: The folder of the index.
-        manifest: The manifest of the state, which lists its files and settings.
-        reuse: Another state of the same folder, whose open files are used again.
-
-    Raises:
-        FileNotFoundError: A file is gone, for example after a compaction by another process.
-        CorruptIndex: A file differs from what the manifest records.
+    The open files of ``reuse``, another state of the same folder, are used again. A file that is
+    gone, for example after a compaction by another process, raises `FileNotFoundError`. Methods
+    that get rows raise `ValueError` for a row that is not in the index.
     """
 
     n_shards = 1
@@ -120,11 +115,7 @@ class Snapshot:
         return self.manifest.columns
 
     def widens(self, name: str) -> bool:
-        """Whether a metadata column can get another type.
-
-        That is so if float64 can hold all its stored integers exactly, or if it has only empty
-        lists.
-        """
+        """Whether a column can become float64, or a list of another type, without loss."""
         if self.columns[name].startswith("list["):
             return not any(segment.has_list_items(name) for segment in self.segments)
         return not any(segment.rounded_as_float(name) for segment in self.segments)
@@ -137,23 +128,12 @@ class Snapshot:
         *,
         exact: bool = False,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Find the k rows whose vectors have the best scores for each query.
+        """Find the k rows whose vectors have the best scores for each query (n_queries, dim).
 
-        Args:
-            queries: The vectors of the queries, float32 (n_queries, dim), finite.
-            k: Number of rows to return for each query; may exceed the number of rows in the index.
-            mask: The rows that may be returned, as `filter_mask` of this snapshot returns them;
-                None: all live rows.
-            exact: Whether to scan all vectors exactly, without the FAISS files.
-
-        Returns:
-            Scores, float32 (n_queries, k), best first, and the rows that have them, int64
-            (n_queries, k). Of rows with equal scores, the lower one comes first. If fewer than k
-            rows may be returned, the remaining scores are -inf and the remaining rows -1.
-
-        Raises:
-            QueryError: k is below 1; or the queries have another dimension, are not real numbers or
-                are not finite.
+        Returns scores, float32 (n_queries, k), best first, and their rows, int64 (n_queries, k). Of
+        rows with equal scores, the lower one comes first. If fewer than k rows may be returned, the
+        remaining scores are -inf and the remaining rows -1. ``mask`` is one of this snapshot; None:
+        all live rows. ``exact``: scan all vectors, without the FAISS files.
         """
         queries = self._checked(queries, k)
         if len(queries) == 1 and mask is None and not exact and self._single_query:
@@ -183,12 +163,7 @@ class Snapshot:
         return SingleQuerySearch.of(self.segments, self.anns, self.settings)
 
     def fetch(self, rows: Sequence[int] | NDArray[np.int64]) -> list[StoredPassage]:
-        """Read passages with their documents, in the order of ``rows``.
-
-        Raises:
-            ValueError: A row is not in the index.
-            CorruptIndex: A passage cannot be read.
-        """
+        """Read passages with their documents, in the order of ``rows``."""
         rows = np.asarray(rows, np.int64)
         places = ((segment, at) for segment, _, at in self._located(rows))
         passages = {passage.row: passage for passage in read_passages(places)}
@@ -197,40 +172,21 @@ class Snapshot:
         return [passages[row] for row in rows.tolist()]
 
     def doc_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the row of the first passage of each row's document; -1 stays -1.
-
-        Args:
-            rows: int64, any shape.
-
-        Raises:
-            ValueError: A row is not in the index.
-        """
+        """Return the row of the first passage of each row's document; any shape; -1 stays -1."""
         docs = np.full(rows.shape, -1, np.int64)
         for segment, here, at in self._located(rows):
             docs[here] = rows[here] - segment.chunks[at]
         return docs
 
     def doc_ids(self, rows: NDArray[np.int64]) -> list[str]:
-        """Read the ids of the documents that rows belong to, in the order of ``rows``.
-
-        Args:
-            rows: int64 (n,), none negative.
-
-        Raises:
-            ValueError: A row is not in the index.
-            CorruptIndex: An id cannot be read.
-        """
+        """Read the ids of the documents of rows (n,), none negative, in their order."""
         doc_ids = np.empty(len(rows), object)
         for segment, here, at in self._located(rows):
             doc_ids[here] = segment.doc_ids(at)
         return list(doc_ids)
 
     def bytes_of(self, rows: NDArray[np.int64]) -> int:
-        """Estimate the stored bytes of some rows, without their vectors.
-
-        Raises:
-            ValueError: A row is not in the index.
-        """
+        """Estimate the stored bytes of some rows, without their vectors."""
         return sum(segment.bytes_at(at) for segment, _, at in self._located(rows))
 
     def lookup(self, doc_ids: Sequence[str]) -> NDArray[np.int64]:
@@ -238,12 +194,7 @@ class Snapshot:
         return self.find(doc_ids)[0]
 
     def find(self, doc_ids: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-        """Find live documents by id.
-
-        Returns:
-            Rows of their first passages, int64 (n,), -1 if absent, and hashes of their contents,
-            uint64 (n,), 0 if absent.
-        """
+        """Find live documents by id: first rows, and content hashes, (n,); -1 and 0 if absent."""
         rows = np.full(len(doc_ids), -1, np.int64)
         contents = np.zeros(len(doc_ids), np.uint64)
         hashes = ids.hash_ids(doc_ids)
@@ -271,23 +222,11 @@ class Snapshot:
         return np.sort(np.concatenate(parts))
 
     def filter_mask(self, where: str) -> RowMask:
-        """Find the live rows whose documents match an SQL condition over their metadata.
-
-        Raises:
-            QueryError: The condition is wrong; the message marks the place in the condition.
-            ClusterError: A cluster searches the state, and the cluster does not answer.
-        """
+        """Find the live rows whose documents match an SQL condition over their metadata."""
         return self.own_filter_mask(where)
 
     def own_filter_mask(self, where: str) -> RowMask:
-        """Find the rows that `filter_mask` finds, in this process even if a cluster is used.
-
-        The masks of the last few conditions are cached, since the next query often has the same
-        condition.
-
-        Raises:
-            QueryError: The condition is wrong; the message marks the place in the condition.
-        """
+        """Find the rows that `filter_mask` finds, in this process even if a cluster is used."""
         mask = self._masks.pop(where, None) or self._find_matching(where)
         self._masks[where] = mask  # a dict keeps the order of insertion: the newest mask is last
         for oldest in list(self._masks)[:-MASKS_KEPT]:
@@ -313,9 +252,7 @@ class Snapshot:
     def mask_of_documents(self, marks: Sequence[NDArray[np.bool_]]) -> RowMask:
         """Make a mask of all rows of some live documents.
 
-        Args:
-            marks: For each segment, which of its documents are in the mask: bool (n_docs,), in the
-                order of their rows, False for dead documents.
+        ``marks``: for each segment, bool (n_docs,), in the order of rows, False for dead documents.
         """
         parts = tuple(
             docs
@@ -328,12 +265,7 @@ class Snapshot:
         return RowMask(parts, n_live, n_docs, sum(int(part.sum()) for part in parts))
 
     def distinct_values(self, name: str) -> DistinctValues:
-        """Read the values of a metadata column; the values of the last few columns are cached.
-
-        Raises:
-            QueryError: There is no such column.
-            CorruptIndex: The column cannot be read.
-        """
+        """Read the values of a metadata column; the values of the last few columns are cached."""
         kind = self.column_type(name)
         values = self._distinct.pop(name, None) or distinct_values(self.segments, name, kind)
         self._distinct[name] = values
@@ -342,39 +274,23 @@ class Snapshot:
         return values
 
     def column_type(self, name: str) -> ColumnType:
-        """Return the type of a metadata column.
-
-        Raises:
-            QueryError: There is no such column.
-        """
+        """Return the type of a metadata column; refuse an unknown column."""
         if name not in self.columns:
             raise QueryError(unknown_name(name, name, self.columns, "metadata column"))
         return self.columns[name]
 
     def metadata(self, name: str, rows: NDArray[np.int64]) -> list[MetadataValue]:
-        """Read the values of a metadata column, given the rows of documents' first passages.
-
-        Raises:
-            ValueError: A row is not in the index.
-            CorruptIndex: A value cannot be read.
-        """
+        """Read the values of a metadata column, given the rows of documents' first passages."""
         values = np.empty(len(rows), object)
         for segment, here, at in self._located(rows):
             values[here] = segment.metadata_at(name, at)
         return list(values)
 
     def codes_of(self, name: str, docs: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the codes of the values of some documents in a metadata column.
+        """Return the codes of documents, int64 (n,), in a column without lists; -1: no value.
 
         The code of a value is its index among the distinct values of the column, in ascending
-        order.
-
-        Args:
-            name: A metadata column whose values are not lists.
-            docs: Rows of the documents' first passages, int64 (n,).
-
-        Returns:
-            Codes, int64 (n,); -1 for a document without a value.
+        order. ``docs`` are the rows of the documents' first passages.
         """
         distinct = self.distinct_values(name)
         codes = np.full(len(docs), -1, np.int64)
@@ -385,23 +301,14 @@ class Snapshot:
         return codes
 
     def vectors(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Read the stored vectors of some rows, float32 (n, dim).
-
-        Raises:
-            ValueError: A row is not in the index.
-        """
+        """Read the stored vectors of some rows, float32 (n, dim)."""
         vectors = np.empty((len(rows), self.settings.dim), np.float32)
         for segment, here, at in self._located(rows):
             vectors[here] = segment.vectors[at]
         return vectors
 
     def scores_of(self, query: NDArray[np.float32], rows: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Score some rows for a query (1, dim), exactly as `search` scores what it returns, (n,).
-
-        Raises:
-            QueryError: As for `search`.
-            ValueError: A row is not in the index.
-        """
+        """Score rows for a query (1, dim), exactly as `search` scores what it returns, (n,)."""
         query, scores = self._checked(query, 1), np.empty(len(rows))
         for segment, here, at in self._located(rows):
             scores[here] = exact_scores(query, segment.vectors, at, at, self.settings.metric)
@@ -462,13 +369,7 @@ class Snapshot:
 
     @cached_property
     def lexical(self) -> LexicalSearch:
-        """Lexical search of this state.
-
-        Raises:
-            NoLexicalData: The index has no lexical data.
-            CorruptIndex: Postings are damaged, and so are the documents from which the terms would
-                be counted again.
-        """
+        """Lexical search of this state; `NoLexicalData` if the index has no lexical settings."""
         if self.settings.lexical is None:
             raise NoLexicalData(
                 f"{self.path} was built without lexical data; add it with "
@@ -492,23 +393,16 @@ class Snapshot:
         near: NearWords | None = None,
         also: Sequence[NDArray[np.int64]] | None = None,
     ) -> list[Matches]:
-        """Find the documents with the best BM25 scores; arguments as for `LexicalSearch.search`.
-
-        Raises:
-            NoLexicalData: The index has no lexical data.
-            CorruptIndex: As for `lexical`.
-        """
+        """Find the documents with the best BM25 scores; arguments as for `LexicalSearch.search`."""
         return self.lexical.search(queries, k, mask, near, also)
 
     def for_queries(self, *, complete: bool = False) -> Snapshot:
         """Return the state that answers some queries together; here, this state itself.
 
-        If a cluster searches the index, a copy of the state is returned. The copy sends all its
+        If a cluster searches the index, a copy of the state is returned, which sends all its
         requests to the same processes. Its results may lack documents of the shards in ``missing``.
-
-        Args:
-            complete: Whether a shard that does not answer is an error even if the index allows
-                results without it.
+        With ``complete``, a shard that does not answer is an error even if the index allows results
+        without it.
         """
         return self
 
@@ -517,10 +411,6 @@ class Snapshot:
         """The words of 3 to 64 letters in all documents, and the number of their occurrences.
 
         Words of a dead document are included until its segment is rewritten.
-
-        Raises:
-            NoLexicalData: The index has no lexical data, or a segment lacks its word list.
-            CorruptIndex: The documents of a small segment cannot be read.
         """
         if self.settings.lexical is None:
             raise NoLexicalData(
@@ -550,12 +440,7 @@ class Snapshot:
         return None if live is None else live[self.segments[index].firsts]
 
     def postings(self, index: int) -> Postings:
-        """Return the postings of a segment; the index must have lexical settings.
-
-        Raises:
-            CorruptIndex: Postings are damaged, and so are the documents from which the terms would
-                be counted again.
-        """
+        """Return the postings of a segment; the index must have lexical settings."""
         return self._derived.postings(index, self.segments[index])
 
     def _read_tombstones(self, opened: Folder) -> NDArray[np.int64]:
@@ -580,15 +465,7 @@ class Snapshot:
     ) -> Iterator[tuple[Segment, NDArray[np.bool_], NDArray[np.int64]]]:
         """Group rows by the segment that holds them; negative rows are left out.
 
-        Args:
-            rows: int64, any shape.
-
-        Yields:
-            A segment that holds some of the rows, the mask of these rows, bool, shaped like
-            ``rows``, and their positions in the segment, int64 (n_masked,).
-
-        Raises:
-            ValueError: A row is not in the index.
+        Yields a segment, the mask of its rows, shaped like ``rows``, and their positions in it.
         """
         if len(self.segments) == 1:  # as below, in less time
             [segment] = self.segments

@@ -47,10 +47,7 @@ LOOK_AGAIN_S = 0.2  # seconds to wait for a lock before checking whether the fol
 
 
 class StoreMaker(Protocol):
-    """Makes and opens indexes of one kind on disk: sharded ones, or ones without shards.
-
-    The class `IndexStore` itself is a `StoreMaker`, for indexes without shards.
-    """
+    """Makes and opens indexes of one kind, sharded or not; the class `IndexStore` is one."""
 
     def open(self, path: str | Path, /) -> IndexStore:
         """Open an index for reading."""
@@ -66,24 +63,14 @@ class StoreMaker(Protocol):
         """Make an index without documents in a folder that is absent or empty."""
 
     def require_free(self, path: Path, /) -> None:
-        """Raise an error if `create` would refuse the folder; write nothing.
-
-        Raises:
-            IndexStoreError: The folder holds an index or other files, or is no folder.
-            ConfigError: The index would have more shards than an index may have.
-        """
+        """Raise an error if `create` would refuse the folder; write nothing."""
 
 
 class IndexStore:
-    """An index on disk: a snapshot to read, and a writer while no other process writes.
-
-    Args:
-        snapshot: The state to read, which is the result of one commit.
-        wait_s: Seconds to wait when `writer` is called while another writer holds the lock.
-    """
+    """An index on disk: a snapshot to read, and a writer while no other process writes."""
 
     def __init__(self, snapshot: Snapshot, *, wait_s: float = 0.0) -> None:
-        self.snapshot, self.wait_s = snapshot, wait_s
+        self.snapshot, self.wait_s = snapshot, wait_s  # seconds that `writer` waits for the lock
         self._moving = threading.Lock()
 
     @property
@@ -104,22 +91,9 @@ class IndexStore:
         columns: Mapping[str, ColumnType] | None = None,
         *,
         build: BuildCursor | None = None,
-        first_row: int = 0,
+        first_row: int = 0,  # above 0 only in a part for `shards.store.assemble`
     ) -> IndexStore:
-        """Make an index without documents in a folder that is absent or empty.
-
-        Args:
-            path: The folder.
-            settings: Settings of the index.
-            columns: Metadata columns and their types; None: no columns.
-            build: What the manifest records about the build that fills the index; None: nothing.
-            first_row: Number of the first row; only a shard of a sharded index needs more than 0.
-
-        Raises:
-            IndexStoreError: The folder is not empty, or the file system lacks operations that
-                commits need.
-            IndexLocked: Another process is creating an index in the folder.
-        """
+        """Make an index without documents in a folder that is absent or empty."""
         from sbert_search.index.dense import faiss_runtime
         from sbert_search.index.storage.transaction import HeldFolder
 
@@ -146,22 +120,13 @@ class IndexStore:
 
     @classmethod
     def require_free(cls, path: Path) -> None:
-        """Raise an error if `create` would refuse the folder; see `StoreMaker.require_free`."""
+        """Raise an error if `create` would refuse the folder; write nothing."""
         if folder := opened_if_present(path):
             _check_free(folder)
 
     @classmethod
     def open(cls, path: str | Path, *, wait_s: float = 0.0) -> IndexStore:
-        """Open an index for reading, without a lock.
-
-        Args:
-            path: The folder.
-            wait_s: As for the class.
-
-        Raises:
-            NotAnIndex: The folder holds no index.
-            CorruptIndex: A file differs from what was committed.
-        """
+        """Open an index for reading, without a lock."""
         return cls(open_snapshot(Path(path)), wait_s=wait_s)
 
     def __reduce__(self) -> tuple[Callable[..., IndexStore], tuple[str]]:
@@ -169,26 +134,13 @@ class IndexStore:
         return partial(IndexStore.open, wait_s=self.wait_s), (str(self.path),)
 
     def newest(self) -> Snapshot:
-        """Open and return the newest state; if it is the state of `snapshot`, return `snapshot`.
-
-        The attribute `snapshot` does not change, so other threads continue to search it.
-        """
+        """Open and return the newest state, which may be `snapshot`; `snapshot` does not change."""
         return open_snapshot(self.path, self.snapshot)
 
     def refresh(self) -> bool:
-        """Set `snapshot` to the newest state; return whether this state differs from the old one.
-
-        Several threads may refresh and write with this object at the same time, and `snapshot`
-        never goes back to an older state. For that, if another thread has replaced `snapshot` while
-        this call opened a state, this call opens the newest state again.
-
-        Raises:
-            ModelMismatch: The folder now holds an index with another model.
-            IndexStoreError: The folder now holds an index whose vectors have another metric,
-                dimension or type.
-            UnfinishedBuild: The folder now holds an unfinished build in place of a finished index.
-        """
+        """Set `snapshot` to the newest state; return whether it differs from the state before."""
         first = self.snapshot
+        # Again if another thread, which may have a newer state, has replaced `snapshot` meanwhile.
         for _ in range(OPEN_TRIES):
             before, newest = self.snapshot, self.newest()
             self._require_successor(newest)
@@ -199,7 +151,7 @@ class IndexStore:
         return True  # at each try, another thread had set `snapshot` to a newer state
 
     def _require_successor(self, newest: Snapshot) -> None:
-        """Raise an error if a state does not continue the index of `snapshot`; see `refresh`."""
+        """Refuse a state with another model or kind of vectors, or an unfinished build."""
         for name in ("identity", "metric", "dim", "dtype"):
             if getattr(newest.settings, name) != getattr(self.snapshot.settings, name):
                 is_model = name == "identity"
@@ -217,18 +169,7 @@ class IndexStore:
 
     @contextlib.contextmanager
     def writer(self, *, at_least_s: float = 0.0) -> Iterator[IndexWriter]:
-        """Lock the index and yield its writer; each commit updates `snapshot` of this store.
-
-        Args:
-            at_least_s: Seconds to wait for another writer's lock, even if ``wait_s`` is less.
-
-        Raises:
-            IndexLocked: Another process, or another writer of this process, is writing.
-            IndexStoreError: The folder cannot be written, is a shard of a sharded index, or now
-                holds another index; see `refresh`.
-            UnfinishedBuild: As for `refresh`.
-            CorruptIndex: A file is missing or damaged.
-        """
+        """Lock the index and yield its writer; each commit updates `snapshot` of this store."""
         from sbert_search.index.storage.transaction import (
             HeldFolder,
             remove_unreferenced,
@@ -245,7 +186,7 @@ class IndexStore:
             yield IndexWriter(newest, held_folder, self._move)
 
     def _start_from(self, newest: Snapshot) -> None:
-        """Set `snapshot` to the state that a new writer opened; errors as for `refresh`."""
+        """Set `snapshot` to the state that a new writer opened, if it is of the same index."""
         self._require_successor(newest)
         self._move(newest)
 
@@ -254,17 +195,11 @@ class IndexStore:
             self.snapshot = snapshot
 
     def backup_to(self, target: str | Path) -> None:
-        """Copy the newest state to another folder; see `backup.backup_to`.
-
-        No lock is taken. If a compaction removes files of the state before all of them are open,
-        the copy starts again from the newest state. Files that are open stay readable after their
-        removal.
-
-        Raises:
-            CorruptIndex: A file is missing or damaged; no target is made.
-        """
+        """Copy the newest state to another folder, without a lock."""
         from sbert_search.index.upkeep import backup
 
+        # Again if a compaction removes files of the state before all are open. Those that are open
+        # stay readable.
         for _ in range(OPEN_TRIES):
             self.refresh()
             try:
@@ -279,28 +214,12 @@ class IndexStore:
 
 
 def open_snapshot(path: Path, reuse: Snapshot | None = None) -> Snapshot:
-    """Open the newest state of an index; start again if the folder is replaced meanwhile.
-
-    Args:
-        path: The folder.
-        reuse: An earlier state. Its open files are used again, unless the folder was replaced.
-    """
+    """Open the newest state of an index, with the open files of ``reuse``, an earlier state."""
     return following(path, lambda folder: _newest(folder, reuse))
 
 
 def following(path: Path, opened: Callable[[Folder], S]) -> S:
-    """Open the folder at a path and call a function with it, which opens a state of the index.
-
-    If the function fails because the folder was replaced, start again with the new folder.
-
-    Args:
-        path: The folder.
-        opened: The function.
-
-    Raises:
-        CorruptIndex, NotAnIndex: As ``opened`` raises them, if the folder was not replaced.
-        IndexStoreError: The folder was replaced `OPEN_TRIES` times.
-    """
+    """Open a state with ``opened``; if it fails because the folder was replaced, start again."""
     for _ in range(OPEN_TRIES):
         folder = manifests.open_folder(path)
         try:
@@ -345,19 +264,12 @@ def always_changing(path: Path) -> IndexStoreError:
 
 @contextlib.contextmanager
 def held(path: Path, wait_s: float, kind: type[H]) -> Iterator[H]:
-    """Hold the lock of an index, and keep its sub-folders open.
-
-    A sub-folder that another program replaces is then noticed, as its inode stays in use.
-
-    Args:
-        path: The folder.
-        wait_s: Seconds to wait for another writer's lock.
-        kind: Class of the object that is yielded: `HeldFolder` or a subclass.
-    """
+    """Hold the lock of an index, and keep its sub-folders open."""
     with contextlib.ExitStack() as stack:
         try:
             folder, lock = take_lock(stack, path, wait_s)
             _add_folders(folder)  # a program that copies only files leaves out an empty folder
+            # If another program replaces a sub-folder, it is noticed, as the inode stays in use.
             stack.enter_context(folder.kept_open(FOLDERS))
         except OSError as error:
             raise IndexStoreError(f"{path} cannot be written: {error}.") from error
@@ -365,17 +277,9 @@ def held(path: Path, wait_s: float, kind: type[H]) -> Iterator[H]:
 
 
 def take_lock(stack: contextlib.ExitStack, path: Path, wait_s: float) -> tuple[Folder, locks.Lock]:
-    """Lock the index at a path; if its folder is replaced meanwhile, lock the new folder.
+    """Lock the index at a path until ``stack`` is closed.
 
-    Args:
-        stack: Releases the lock when the stack is closed.
-        path: The folder.
-        wait_s: Seconds to wait for another writer's lock.
-
-    Raises:
-        IndexLocked: Another writer still holds the lock after ``wait_s`` seconds.
-        NotAnIndex: The path is absent or not a folder.
-        OSError: The lock file cannot be made or locked.
+    If the folder is replaced before it is locked, the new folder is locked.
     """
     until = time.monotonic() + wait_s
     while True:
@@ -397,11 +301,7 @@ def take_lock(stack: contextlib.ExitStack, path: Path, wait_s: float) -> tuple[F
 
 
 def opened_if_present(path: Path) -> Folder | None:
-    """Open the folder in which an index is to be made; None if the folder is absent.
-
-    Raises:
-        IndexStoreError: The path is not a folder, or the folder cannot be read.
-    """
+    """Open the folder in which an index is to be made; None if the folder is absent."""
     try:
         return Folder.open(path)
     except FileNotFoundError:
@@ -411,7 +311,7 @@ def opened_if_present(path: Path) -> Folder | None:
 
 
 def _require_no_shard(path: Path) -> None:
-    """Raise an error if the folder is a shard, since a shard must not be changed on its own."""
+    """Refuse the folder of a shard, since a shard must not be changed on its own."""
     shard = path.resolve()  # the path may be a symbolic link
     whole = shard.parent
     if shard.name.startswith("shard-") and (whole / SHARDS).is_file():

@@ -1,9 +1,4 @@
-"""Changing an index: classify documents, commit passages, delete, compact, repair.
-
-A row is the number of a passage in the index. It is dead after its document was deleted or
-replaced, and live before. A segment is an immutable set of files for consecutive rows. A commit
-replaces the manifest, the file that lists the segments and settings of the newest state.
-"""
+"""Changing an index: classify documents, commit passages, delete, compact, repair."""
 
 from __future__ import annotations
 
@@ -72,17 +67,12 @@ class BlankDocuments(Protocol):
 class IndexWriter:
     """Changes an index while it holds the lock of the index; made by `IndexStore.writer`.
 
-    `classify` may run in another thread than `commit`.
+    `classify` may run in another thread than `commit`. ``publish`` is called with the new state,
+    which is then in `snapshot`, after each commit. ``n_shards`` is the number of shards of the
+    sharded index of which this index is a shard; 1: it is not a shard.
 
-    Args:
-        snapshot: The newest state.
-        held_folder: The opened folder of the index, with the lock.
-        publish: Called with the new state after each commit.
-        n_shards: Number of shards of the sharded index of which this index is a shard; 1: the index
-            is not a shard.
-
-    Attributes:
-        snapshot: The state after the last commit.
+    After an error of a method the index is as before, unless the message says that the commit is
+    done. After `CommitUnknown` the old or the new state holds; reopen the index to see which one.
     """
 
     def __init__(
@@ -107,13 +97,7 @@ class IndexWriter:
         return self.snapshot.path
 
     def add_columns(self, columns: Mapping[str, ColumnType]) -> None:
-        """Add the metadata columns of a source to those of the index, from the next commit on.
-
-        Raises:
-            IndexStoreError: A column has another type in the index. Integers in the index and
-                floats in the source are accepted if float64 holds all these integers exactly, and
-                lists of any type if the index has only empty lists.
-        """
+        """Add metadata columns from the next commit on; stored values must fit their types."""
         merged = columns_of.merge(self._columns, columns)
         for name, kind in self._columns.items():
             if kind != merged[name] and not self.snapshot.widens(name):
@@ -145,14 +129,8 @@ class IndexWriter:
 
         Documents are compared with committed documents, and with documents that were accepted (NEW
         or REPLACE) before and are not yet committed. Each accepted document must be committed once,
-        in the order in which documents were classified.
-
-        Args:
-            documents: Documents in the order of the source.
-            mode: A known id with other content is a conflict for ``add``, and a replacement for
-                ``upsert``.
-            vectors: The vectors that the user gave for the documents, (n_docs, dim), which belong
-                to the content; None: a model makes the vectors.
+        in the order in which documents were classified. Given ``vectors`` (n_docs, dim) belong to
+        the content.
         """
         contents = ids.hash_contents(documents, vectors).tolist()
         with self._guard:
@@ -180,22 +158,14 @@ class IndexWriter:
 
         Args:
             batch: Documents and their passages; None: only store the cursor.
-            cursor: Progress of the build after this batch; None: the stored progress stays. If
-                there are neither documents nor a cursor, nothing is written.
+            cursor: Progress of the build after this batch; None: the stored progress stays.
             starts_block: Whether the batch has the first rows of its block of the input. If not,
-                and if there is a cursor, the last segment holds the earlier rows of the block, and
-                the batch is added to this segment. (In a shard, the last segment may belong to an
-                earlier block; see `leave_rows`.)
+                and if there is a cursor, the batch is added to the last segment, which holds the
+                earlier rows of the block. (In a shard it may not; see `leave_rows`.)
             ends_block: Whether the batch has the last rows of its block; segments are merged only
                 after such a batch.
             rows: The row of each passage, int64 (n_rows,), ascending, above all rows in use, and
-                consecutive for the passages of a document; None: consecutive rows from ``next_row``
-                of the manifest on.
-
-        Raises:
-            IndexStoreError: The passages cannot be stored, or the disk failed. The index is as
-                before, unless the message says that the commit is done.
-            CommitUnknown: The last step of the commit failed; reopen the index to see its state.
+                consecutive for the passages of a document; None: the next unused rows.
         """
         batch = batch if batch is not None and len(batch.documents) else None
         if batch is None and cursor is None:
@@ -218,16 +188,7 @@ class IndexWriter:
                 work.commit(compaction.rewritten(work, self.snapshot, groups))
 
     def commit_blank(self, documents: BlankDocuments, *, cursor: BuildCursor) -> None:
-        """Add new documents without text as one segment, in one commit.
-
-        Args:
-            documents: Documents whose ids the index does not hold. If there are none, only the
-                cursor is stored.
-            cursor: Progress of the build after these documents.
-
-        Raises:
-            IndexStoreError, CommitUnknown: As for `commit`.
-        """
+        """Add new documents without text as one segment, in one commit; none: only the cursor."""
         old = self.snapshot.manifest
         n_rows, first_row = len(documents.id_hashes), old.next_row
         with self._transaction() as work:
@@ -256,29 +217,13 @@ class IndexWriter:
             work.commit(new)
 
     def delete(self, doc_ids: Sequence[str]) -> list[str]:
-        """Delete documents by id.
-
-        Returns:
-            The ids that the index does not hold.
-
-        Raises:
-            IndexStoreError: The disk failed; nothing is deleted.
-            CommitUnknown: The last step of the commit failed; reopen the index to see its state.
-        """
+        """Delete documents by id; return the ids that the index does not hold."""
         rows = self.snapshot.lookup(doc_ids)
         self.delete_documents(rows[rows >= 0])
         return [doc_id for doc_id, row in zip(doc_ids, rows, strict=True) if row < 0]
 
     def delete_where(self, where: str) -> int:
-        """Delete the documents that match an SQL condition over their metadata.
-
-        Returns:
-            The number of documents deleted.
-
-        Raises:
-            QueryError: The condition cannot be used.
-            IndexStoreError, CommitUnknown: As for `delete`.
-        """
+        """Delete the documents that match an SQL condition; return their number."""
         mask = self.snapshot.filter_mask(where)
         segments = zip(self.snapshot.segments, mask.parts, strict=True)
         first_rows = [segment.rows[part & (segment.chunks == 0)] for segment, part in segments]
@@ -286,7 +231,7 @@ class IndexWriter:
         return mask.n_docs
 
     def delete_documents(self, first_rows: NDArray[np.int64]) -> None:
-        """Delete documents, given the rows of their first passages; errors as for `delete`."""
+        """Delete documents, given the rows of their first passages."""
         if len(first_rows):
             with self._transaction() as work:
                 work.commit(self._with_dead(work, work.old, first_rows))
@@ -294,31 +239,13 @@ class IndexWriter:
     def start_over(
         self, settings: StoreSettings, columns: Mapping[str, ColumnType], build: BuildCursor
     ) -> None:
-        """Commit a state without documents, with which another build of the index starts.
-
-        Raises:
-            IndexStoreError: The disk failed; the index is as before.
-            CommitUnknown: The last step of the commit failed; reopen the index to see its state.
-        """
+        """Commit a state without documents, with which another build of the index starts."""
         with self._transaction() as work:
             work.commit(Manifest(settings=settings, columns=dict(columns), build=build))
         self._columns = dict(columns)
 
     def settle(self, *, memory_bytes: int | None = None) -> bool:
-        """Merge segments and files of dead rows (tombstones) after an update; see `merge_policy`.
-
-        Args:
-            memory_bytes: Memory budget of the process in bytes; None: no limit.
-
-        Returns:
-            Whether anything was rewritten.
-
-        Raises:
-            ConfigError: A FAISS index would not fit the budget; the index is as before.
-            CorruptIndex: A file is damaged; the index is as before.
-            IndexStoreError: The disk failed; the index is as before.
-            CommitUnknown: The last step of the commit failed; reopen the index to see its state.
-        """
+        """Merge segments and tombstones after an update; return whether anything was rewritten."""
         groups = merge_policy.groups_after_update(self.snapshot, self._n_shards)
         lacks_ann = merge_policy.lacks_ann(self.snapshot.manifest, self._n_shards)
         many_tombstones = len(self.snapshot.manifest.tombstones) > merge_policy.MAX_TOMBSTONES
@@ -340,37 +267,21 @@ class IndexWriter:
     def compact(self, *, memory_bytes: int | None = None, retrain: bool = False) -> None:
         """Merge segments, drop dead rows, and build missing FAISS files and postings.
 
-        Args:
-            memory_bytes: Memory budget of the process in bytes; None: no limit.
-            retrain: Train FAISS again and rebuild all FAISS files.
-
-        Raises:
-            ConfigError: A FAISS index would not fit the budget; the index is as before.
-            CorruptIndex: A file is damaged; the index is as before.
-            IndexStoreError: The disk failed; the index is as before.
-            CommitUnknown: The last step of the commit failed; reopen the index to see its state.
+        ``retrain``: train FAISS again and rebuild all FAISS files.
         """
         self._compact(self.snapshot.manifest.build, memory_bytes, retrain)
 
     def finish_build(self, *, memory_bytes: int | None = None) -> None:
-        """Compact the index and mark its build as finished; errors as for `compact`."""
+        """Compact the index and mark its build as finished."""
         cursor = self.snapshot.manifest.build
         finished = dataclasses.replace(cursor, finished=True) if cursor else None
         self._compact(finished, memory_bytes)
 
     def repair(self) -> list[str]:
-        """Remove damaged derived files and unreferenced files; build missing derived files.
+        """Remove damaged derived files and unreferenced files, and build missing derived files.
 
-        Derived files are FAISS indexes, postings and word lists. Files of documents, vectors and
-        ids are not changed; if one of them is damaged, it must be restored from a backup.
-
-        Returns:
-            Names of the removed files.
-
-        Raises:
-            CorruptIndex: Documents or vectors, from which a derived file is made, cannot be read.
-            IndexStoreError: The disk failed; the index is as before.
-            CommitUnknown: The last step of the commit failed; reopen the index to see its state.
+        Damaged files of documents, vectors and ids stay; they must be restored from a backup.
+        Returns the names of the removed files.
         """
         old = self.snapshot.manifest
         dropped = damaged_derived_files(self._held_folder.folder, old)
@@ -385,15 +296,7 @@ class IndexWriter:
         return sorted({*dropped, *removed})
 
     def set_lexical(self, settings: LexicalSettings | None) -> None:
-        """Change the settings of lexical search; None: remove postings and word lists.
-
-        Postings and word lists are built again if a setting changed on which postings depend.
-
-        Raises:
-            CorruptIndex: Documents cannot be read; the index is as before.
-            IndexStoreError: The disk failed; the index is as before.
-            CommitUnknown: The last step of the commit failed; reopen the index to see its state.
-        """
+        """Change the settings of lexical search; None: remove postings and word lists."""
         old, before = self.snapshot.manifest, self.snapshot.settings.lexical
         stale = before and (settings is None or settings.terms != before.terms)
         lexical = [file.name for s in old.segments if s.lexical for file in s.lexical.files]
@@ -405,20 +308,14 @@ class IndexWriter:
             work.commit(with_lexical(work, kept))
 
     def backup_to(self, target: str | Path) -> None:
-        """Copy this state to another folder, by hard links if possible; see `backup.backup_to`."""
+        """Copy this state to another folder, by hard links if possible."""
         folder, manifest = self._held_folder.folder, self.snapshot.manifest
         backup.backup_to(folder, manifest, Path(target), backup.opened_files(folder, manifest))
 
     def rewrite(self, change: Callable[[Transaction], Manifest]) -> None:
-        """Commit the state that a function returns, then remove files that only the old state used.
+        """Commit the state that ``change`` returns, then remove files that only the old state used.
 
-        Args:
-            change: The function. It writes files in the transaction and returns the new state; if
-                it returns the old state, nothing is committed.
-
-        Raises:
-            IndexStoreError: The disk failed; the index is as before.
-            CommitUnknown: The last step of the commit failed; reopen the index to see its state.
+        ``change`` writes files in the transaction; to commit nothing, it returns the old state.
         """
         with self._rewriting() as work:
             new = change(work)

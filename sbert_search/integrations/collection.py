@@ -55,24 +55,11 @@ class Collection:
     Every read and every search sees the newest commit, also one of another process. Threads may
     share a collection: they write one after the other and search at the same time.
 
-    Args:
-        path: Folder of the index, which is created if it does not exist. None: a temporary folder,
-            which is deleted with this object.
-        model: The model that embeds texts; a name is opened at the first use. None: the model of an
-            existing index; a new index has no model, and vectors are given with the documents.
-        dim: Dimension of the vectors of a new index without a model; None: that of the first
-            vectors.
-        reranker: Scores the first hits of each search again.
-        wait_s: Seconds that a writer waits for another writer.
-        settings: Fields of `BuildSettings` for a new index.
-
-    Attributes:
-        written: Number of rows that this object has written, by outcome.
-
-    Raises:
-        ModelMismatch: The model is not the one that built the index. A model given by name is
-            compared at its first use.
-        IndexStoreError: The folder holds files that are not an index.
+    Without ``path``, the index is in a temporary folder, which is deleted with this object. A model
+    given by name is opened at the first use, and compared with that of the index then. Without a
+    model, that of an existing index is used; a new index has none, and vectors of dimension ``dim``
+    come with the documents. A writer waits ``wait_s`` for another one. ``settings`` are those of a
+    new index.
     """
 
     def __init__(
@@ -85,7 +72,7 @@ class Collection:
         wait_s: float = WAIT_S,
         **settings: Unpack[BuildKeywords],
     ) -> None:
-        self.written = RowCounts()
+        self.written = RowCounts()  # rows that this object has written, by outcome
         self._model, self._dim, self.reranker = model, dim, reranker
         self._wait_s, self._settings = wait_s, settings
         self._writing = threading.RLock()
@@ -105,7 +92,6 @@ class Collection:
         return scratch.path / "index"
 
     def _create(self, dim: int | None) -> Index:
-        """Create the index, without a model if there is none."""
         if self._model is None:
             index = Index.create(self.path, dim=dim, **self._settings)
         else:
@@ -155,12 +141,7 @@ class Collection:
 
     @property
     def embedder(self) -> TextEmbedder:
-        """The model of the index.
-
-        Raises:
-            QueryError: There is no index yet.
-            ModelMismatch: The index has no model, or another one than this object was given.
-        """
+        """The model of the index; an error if there is none yet."""
         if (engine := self.engine) is None:
             raise QueryError(f"{self.path} holds no index yet; write documents first.")
         return engine.embedder
@@ -175,25 +156,12 @@ class Collection:
         *,
         mode: Mode = "upsert",
     ) -> RowCounts:
-        """Write documents, which are durable when this returns.
+        """Write documents, which are durable when this returns; return their number by outcome.
 
-        Many documents are written in several commits. After an interrupt or an error, the index may
-        hold only the first documents.
-
-        Args:
-            records: The documents.
-            vectors: Their vectors, (n_records, dim); None: the model makes them.
-            mode: What happens to a document whose id the index holds with other content:
-                ``upsert`` replaces the held document, ``add`` refuses the new one.
-
-        Returns:
-            The number of records by outcome.
-
-        Raises:
-            CorpusError: A value or a vector cannot be stored, or ``mode`` is add and an id is
-                taken.
-            ModelMismatch: The index has another model, or no model and no vectors are given.
-            IndexLocked: Another process has been writing for ``wait_s``.
+        Without ``vectors``, (n_records, dim), the model makes them. Many documents are written in
+        several commits; after an interrupt or an error, the index may hold only the first ones. If
+        the index holds an id with other content, ``upsert`` replaces the held document, and ``add``
+        raises a `CorpusError`.
         """
         if not records:
             return RowCounts()
@@ -235,11 +203,10 @@ class Collection:
     def with_given_vectors(
         self, where: str | None = None
     ) -> list[tuple[Record, NDArray[np.float32] | None]]:
-        """Read the documents that match a filter, and the vectors that were written with them.
+        """Read the documents that match a filter, with the vectors, (dim,), that came with them.
 
-        Returns:
-            The documents with their vectors, float32 (dim,). The vector is None for a document that
-            the model has embedded, unless the document is a whole file of one passage.
+        The vector is None for a document that the model has embedded, unless the document is a
+        whole file of one passage.
         """
         if (index := self.index) is None:
             return []
@@ -298,22 +265,15 @@ class Collection:
         *,
         vector: NDArray[np.floating] | None = None,
     ) -> Hits:
-        """Search by a text or a vector; without documents there are no hits.
-
-        Raises:
-            QueryError: As for `SearchEngine.search`.
-        """
+        """Search by a text or a vector; without documents there are no hits."""
         if (engine := self.engine) is None:
             return Hits(mode=options.mode)
         return engine.search(query, vector=vector, options=options)
 
     def with_vectors(self, hits: Hits) -> tuple[Hits, NDArray[np.float32]]:
-        """Read the stored vectors of hits.
+        """Return the hits whose passages the index still holds, and their vectors, (n, dim).
 
-        Returns:
-            The hits whose passages the index still holds, and their vectors, float32 (n, dim).
-            Another process may have deleted the other hits and compacted the index since the
-            search.
+        Another process may have deleted the other hits and compacted the index since the search.
         """
         index = self.index
         if index is None or not hits:

@@ -38,26 +38,15 @@ _INT64 = 1 << 63
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A document as the frameworks know it.
-
-    Attributes:
-        doc_id: The id.
-        text: The text; "" if it has none.
-        metadata: The values by name.
-    """
+    """A document as the frameworks know it."""
 
     doc_id: str
-    text: str
+    text: str  # "" if it has none
     metadata: Mapping[str, object]
 
 
 def row_of(record: Record) -> dict[str, object]:
-    """Return the row of an index for a record.
-
-    Raises:
-        CorpusError: A name of the metadata is reserved or not a string, or a value is of a type
-            that neither a column nor JSON can hold.
-    """
+    """Return the row of an index for a record; names in `RESERVED` are refused."""
     row: dict[str, object] = {"_id": record.doc_id, "_title": "", "_text": record.text}
     other: dict[str, object] = {}
     for name, value in record.metadata.items():
@@ -130,11 +119,7 @@ _OWN = ("doc_id", "title")
 
 
 class Conditions:
-    """Writes conditions over the columns of an index.
-
-    Args:
-        columns: Metadata columns and their types.
-    """
+    """Writes conditions over the metadata columns of an index, of which it gets the types."""
 
     def __init__(self, columns: Mapping[str, ColumnType]) -> None:
         self._columns = columns
@@ -260,7 +245,6 @@ def _typed(kind: str | None, value: object) -> str:
 
 
 def _fits(kind: str | None, value: object) -> bool:
-    """Whether a value can be compared with the values of a column of this type."""
     if isinstance(value, float) and math.isnan(value):
         return False
     if kind == "bool":
@@ -276,7 +260,6 @@ def _fits(kind: str | None, value: object) -> bool:
 
 
 def _is_iso(kind: type[date], value: object) -> bool:
-    """Whether a value is a text in ISO 8601, such as ``2024-02-29``."""
     if not isinstance(value, str):
         return False
     try:

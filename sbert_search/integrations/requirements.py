@@ -8,14 +8,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def extra(name: str) -> Iterator[None]:
-    """Turn a failed import in this block into an error that names the extra to install.
-
-    Args:
-        name: The extra of this package that installs the framework.
-
-    Raises:
-        ImportError: A package is missing; the message has the command that installs it.
-    """
+    """Turn a failed import in this block into an error that names the extra to install."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -17,8 +17,8 @@ from sbert_search.text.tokens.tokenizer import TextTokenizer
 def open_folder(model: str | Path | None) -> tuple[ModelFolder, str]:
     """Find a bi-encoder or an encoder; return its folder, and the name by which it was found.
 
-    Raises:
-        ModelError: The model cannot be found, or this package's own encoder does not support it.
+    This package's own encoder must support the architecture: an analysis needs the states of each
+    layer.
     """
     resolved = resolve_model(model)
     folder = read_folder(resolved.path)
@@ -37,20 +37,11 @@ def texts_of(reader: CorpusReader) -> Iterator[str]:
 
 
 def sample_texts(texts: Iterable[str], most: int, *, seed: int, fewest: int = 2) -> list[str]:
-    """Choose different texts at random; memory holds at most ``most`` texts at a time.
+    """Choose up to ``most`` different texts at random; at least ``fewest``, or an error.
 
-    Args:
-        texts: Any number of texts; blank ones are left out. Equal texts are removed after the
-            choice, so fewer than ``most`` may be returned.
-        most: Largest number of texts to choose.
-        seed: Seed of the choice.
-        fewest: Smallest number of different texts that the caller needs.
-
-    Returns:
-        Texts in random order. The same texts and seed give the same choice.
-
-    Raises:
-        EvaluationError: Fewer than ``fewest`` of the chosen texts are different.
+    Blank texts are left out. Equal texts are removed after the choice, so fewer than ``most`` may
+    be returned. The same texts and seed give the same choice and order. Memory holds at most
+    ``most`` texts at a time.
 
     Source: Vitter 1985, Random Sampling with a Reservoir, algorithm R.
     """

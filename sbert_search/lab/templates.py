@@ -12,18 +12,11 @@ from html import escape
 def fill_page(
     template: str, *, title: str, style: str, script: str, data: Mapping[str, object]
 ) -> str:
-    """Put title, style, data and script into a template.
+    """Put title, style, data (as JSON) and script into a template.
 
-    The content security policy of the page allows only its own style and script, by their hashes,
-    so that no text in the data can run code and nothing is fetched.
-
-    Args:
-        template: HTML with the places ``{{POLICY}}``, ``{{TITLE}}``, ``{{STYLE}}``, ``{{DATA}}``
-            and ``{{SCRIPT}}``.
-        title: Title of the page, as text.
-        style: CSS.
-        script: JavaScript, which reads the JSON data from their HTML element.
-        data: JSON values.
+    The places of the template are ``{{POLICY}}``, ``{{TITLE}}``, ``{{STYLE}}``, ``{{DATA}}`` and
+    ``{{SCRIPT}}``. The content security policy of the page allows only its own style and script, by
+    their hashes, so that no text in the data can run code and nothing is fetched.
     """
     parts = {
         "POLICY": f"default-src 'none'; style-src {hash_of(style)}; script-src {hash_of(script)}; "

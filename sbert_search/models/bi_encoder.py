@@ -35,25 +35,7 @@ from sbert_search.text.tokens.tokenizer import TextTokenizer
 
 
 class BiEncoder(nn.Module):
-    """A sentence encoder that can be trained, applied, saved and loaded.
-
-    Attributes:
-        encoder: Computes hidden states of tokens.
-        pooling: Pooling modes, whose results are concatenated in this order.
-        head: Dense and Normalize modules, applied in order.
-        tokenizer: Turns texts into token ids; its ``max_len`` is the maximum number of tokens of a
-            text.
-        prompts: Texts to put before an input, by name.
-        default_prompt_name: Name of the prompt to use if a call names no prompt; None: no prompt.
-        similarity: Similarity function for the embeddings: cosine, dot, euclidean or manhattan.
-        truncate_dim: Number of leading dimensions of an embedding that users of the model should
-            keep; None: all. It is only stored; `forward` returns all dimensions.
-
-    Raises:
-        ConfigError: A pooling mode is unknown or cannot be combined with the others, or a Dense
-            module does not fit the module before it.
-        ModelError, WeightsError: As for `check_tokenizer`.
-    """
+    """A sentence encoder that can be trained, applied, saved and loaded."""
 
     def __init__(
         self,
@@ -71,12 +53,13 @@ class BiEncoder(nn.Module):
         check_modes(pooling)
         check_tokenizer(encoder, tokenizer)
         self.encoder, self.tokenizer = encoder, tokenizer
-        self.pooling = tuple(pooling)
+        self.pooling = tuple(pooling)  # modes; their results are concatenated in this order
         _check_widths(encoder.config.hidden_size * len(pooling), head)
-        self.head = nn.Sequential(*head)
-        self.prompts = dict(prompts or {})
-        self.default_prompt_name = default_prompt_name
-        self.similarity = similarity
+        self.head = nn.Sequential(*head)  # applied in order
+        self.prompts = dict(prompts or {})  # texts to put before an input, by name
+        self.default_prompt_name = default_prompt_name  # None: no prompt
+        self.similarity = similarity  # cosine, dot, euclidean or manhattan
+        # None: all. It is only stored; `forward` returns all dimensions.
         self.truncate_dim = truncate_dim
 
     @property
@@ -87,18 +70,11 @@ class BiEncoder(nn.Module):
 
     @property
     def needs_only_starts(self) -> bool:
-        """Whether encoder and pooling find the texts of a batch by `PackedTokens.starts` alone.
-
-        If so, the batch may have padding tokens after its last text; see
-        `Encoder.needs_only_starts`.
-        """
+        """Whether texts are found by `PackedTokens.starts` alone; see `Encoder`."""
         return self.encoder.needs_only_starts and AT_ONCE.keys() >= set(self.pooling)
 
     def forward(self, tokens: PackedTokens) -> Tensor:
-        """Compute embeddings, float32 (batch, dim) whatever the precision of the encoder.
-
-        They have all dimensions; ``truncate_dim`` is not applied.
-        """
+        """Compute embeddings, float32 (batch, dim) in any precision, with all dimensions."""
         if self.pooling == (ATTENTION_MEAN,):
             output = self.encoder(tokens, output_attentions=True)
             pooled = attention_mean(output.hidden_states, tokens, output.attentions[-1])
@@ -108,11 +84,7 @@ class BiEncoder(nn.Module):
         return embeddings
 
     def describe(self) -> ModelDescription:
-        """Return the description that the folder of this model will contain.
-
-        Raises:
-            ConfigError: A sentence-transformers folder cannot hold the pooling.
-        """
+        """Return the description that the folder of this model will contain."""
         if ATTENTION_MEAN in self.pooling:
             raise ConfigError(
                 f"Pooling {ATTENTION_MEAN} is for evaluation only: a sentence-transformers folder "
@@ -136,12 +108,7 @@ class BiEncoder(nn.Module):
         )
 
     def require_savable(self) -> ModelDescription:
-        """Refuse a model that `save` could not write; otherwise return its description.
-
-        Raises:
-            ConfigError: A sentence-transformers folder cannot hold these pooling modes, or not in
-                this order.
-        """
+        """Return the description of the model; refuse a model that `save` could not write."""
         description = self.describe()
         if pooling_modes(description.modules[1]) != self.pooling:
             raise ConfigError(
@@ -151,14 +118,7 @@ class BiEncoder(nn.Module):
         return description
 
     def save(self, path: str | Path) -> None:
-        """Write a folder that sentence-transformers v3, v5 and v6 load with equal embeddings.
-
-        Raises:
-            ConfigError: As for `require_savable`, or the weight names and settings that
-                transformers has for this family cannot store the encoder.
-            ModelError: The folder already contains a model, or the encoder was converted for
-                inference only.
-        """
+        """Write a folder that sentence-transformers v3, v5 and v6 load with equal embeddings."""
         path, description = Path(path), self.require_savable()
         save_encoder(self.encoder, path)
         self.tokenizer.save(path, segments=self.encoder.config.token_type_vocab > 1)
@@ -171,15 +131,7 @@ class BiEncoder(nn.Module):
 
     @classmethod
     def load(cls, path: str | Path) -> BiEncoder:
-        """Load a folder of sentence-transformers or of plain transformers, in float32 on the CPU.
-
-        Raises:
-            ModelError: The folder contains no such model, or `Encoder` does not implement its
-                architecture.
-            WeightsError: The weights are damaged or do not fit the model's settings.
-            ConfigError: The settings of a Dense module are invalid or do not fit the module before
-                it, or a pooling mode is unknown.
-        """
+        """Load a folder of sentence-transformers or transformers, in float32 on the CPU."""
         return cls.from_folder(read_folder(Path(path)))
 
     @classmethod
@@ -201,15 +153,7 @@ class BiEncoder(nn.Module):
 
 
 def _check_widths(width: int, head: Sequence[Dense | Normalize]) -> None:
-    """Refuse a Dense module that takes vectors of another size than those before it.
-
-    Args:
-        width: Size of the pooled vectors.
-        head: The modules after the pooling.
-
-    Raises:
-        ConfigError: The sizes differ.
-    """
+    """Refuse a Dense module that takes vectors of another size than those before it."""
     for part in head:
         if isinstance(part, Dense):
             if part.linear.in_features != width:
@@ -221,13 +165,7 @@ def _check_widths(width: int, head: Sequence[Dense | Normalize]) -> None:
 
 
 def check_tokenizer(encoder: Encoder, tokenizer: TextTokenizer) -> None:
-    """Refuse a tokenizer that does not fit an encoder.
-
-    Raises:
-        ModelError: The tokenizer adds no special tokens.
-        WeightsError: The tokenizer has more tokens than the embedding table has rows, or its
-            ``max_len`` is larger than the number of positions of the encoder.
-    """
+    """Refuse a tokenizer without special tokens, or one too large for the encoder's tables."""
     if not tokenizer.single.size:
         raise ModelError("The tokenizer adds no special tokens to a text; encoders need them.")
     rows, positions = encoder.config.vocab_size, encoder.config.max_positions

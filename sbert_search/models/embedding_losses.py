@@ -1,11 +1,10 @@
 """Losses of embeddings: of pairs, of triplets, of whole batches and of a student model.
 
-A row of a batch is one training example. The loss of a batch is the mean of the values of its rows.
-Each value of a loss of pairs or triplets depends on one row only. If a batch is split into parts,
-or over the processes of distributed training, the sums of the values of the parts therefore add up
-to the sum of the values of the batch. The caller runs the model. In distributed training it also
-gathers the embeddings of all processes for the losses that compare the rows of a batch with each
-other.
+A row of a batch is one training example. The loss of a batch is the mean of the values of its rows,
+so the sums over the parts of a batch, or over the processes of distributed training, add up. For
+the losses that compare the rows of a batch with each other, the caller gathers the embeddings of
+all processes. Embeddings are float (batch, dim), and scores and labels of pairs are (batch,), if
+not stated otherwise.
 
 Sources: Schroff et al. 2015, FaceNet (arXiv:1503.03832); Hermans et al. 2017, In Defense of the
 Triplet Loss (arXiv:1703.07737), for triplets that are formed from the labels of a batch.
@@ -24,19 +23,10 @@ Distance = Literal["cosine", "euclidean"]
 
 
 def distances(x: Tensor, y: Tensor, kind: Distance) -> Tensor:
-    """Distance of row i of ``x`` to row i of ``y``, for each i.
-
-    Args:
-        x: Float (batch, dim).
-        y: Float (batch, dim).
-        kind: ``cosine`` is 1 - cosine similarity, from 0 to 2.
-
-    Returns:
-        Float (batch,). If two rows are equal, the gradient of their Euclidean distance is 0, not
-        NaN.
-    """
+    """Distance of row i of ``x`` to row i of ``y``, float (batch,); cosine: from 0 to 2."""
     if kind == "cosine":
         return 1 - cosine_similarity(x, y, dim=-1)
+    # For equal rows, the gradient of this norm is 0, not NaN.
     euclidean: Tensor = torch.linalg.vector_norm(x - y, dim=-1)
     return euclidean
 
@@ -53,14 +43,8 @@ def all_distances(x: Tensor, kind: Distance) -> Tensor:
 def cosent(similarities: Tensor, scores: Tensor, *, scale: float = 20.0) -> Tensor:
     """CoSENT loss: penalise every two pairs whose similarities are not in the order of the scores.
 
-    Args:
-        similarities: Similarity of the two texts of each pair, float (batch,).
-        scores: Gold score of each pair, (batch,); pairs with equal scores are not compared.
-        scale: Factor of the similarities (inverse temperature).
-
-    Returns:
-        log(1 + sum of exp(scale x (similarity of pair i - similarity of pair j))), a scalar. The
-        sum is over all i and j where pair i has a lower score than pair j.
+    It is log(1 + sum of exp(scale x (similarity of pair i - similarity of pair j))), a scalar, over
+    all i and j where pair i has a lower score than pair j.
 
     Source: Su 2022, CoSENT (kexue.fm/archives/8847), as in sentence-transformers' CoSENTLoss.
     """
@@ -74,16 +58,9 @@ def angle_similarity(u: Tensor, v: Tensor) -> Tensor:
     """Similarity of row i of ``u`` and row i of ``v``, taken as vectors of complex numbers.
 
     The first half of an embedding holds real parts, the second half imaginary parts; if ``dim`` is
-    odd, a 0 is appended first. The gradient of a cosine almost vanishes where the cosine is near 1
-    or -1; the gradient of this similarity does not vanish there.
-
-    Args:
-        u: Float (batch, dim).
-        v: Float (batch, dim).
-
-    Returns:
-        Float (batch,), from 0 to the square root of 2. The angle loss is `cosent` of these
-        similarities.
+    odd, a 0 is appended first. The result is float (batch,), from 0 to the square root of 2; the
+    angle loss is `cosent` of it. Its gradient does not vanish where a cosine is near 1 or -1, as
+    that of the cosine almost does.
 
     Source: Li & Li 2024, AoE: Angle-optimized Embeddings, section 3 (arXiv:2309.12871).
     """
@@ -95,17 +72,11 @@ def angle_similarity(u: Tensor, v: Tensor) -> Tensor:
 
 
 def online_contrastive(pair_distances: Tensor, labels: Tensor, *, margin: float = 0.5) -> Tensor:
-    """Contrastive loss over the hard pairs of a batch only.
+    """Contrastive loss of the hard pairs of a batch, a scalar sum; labels as in `contrastive`.
 
-    Args:
-        pair_distances: Distance of the two texts of each pair, float (batch,).
-        labels: 1 for pairs that belong together, 0 for others, (batch,).
-        margin: Distance from which on the loss of a pair of label 0 is 0.
-
-    Returns:
-        Sum of the losses of the hard pairs, a scalar. A pair of label 1 is hard if its distance is
-        larger than the smallest distance of a pair of label 0. A pair of label 0 is hard if its
-        distance is smaller than the largest distance of a pair of label 1.
+    A pair of label 1 is hard if its distance is larger than the smallest distance of a pair of
+    label 0. A pair of label 0 is hard if its distance is smaller than the largest distance of a
+    pair of label 1.
 
     Source: sentence-transformers' OnlineContrastiveLoss.
     """
@@ -124,20 +95,13 @@ def multiple_negatives_ranking(
 ) -> Tensor:
     """Cross-entropy of each anchor's positive among all candidates; logits are scaled cosines.
 
+    Candidates are float (n, dim), n ≥ batch: row i is the positive of anchor i; any rows after the
+    positives are hard negatives, which are negatives for all anchors. ``scale`` is the inverse of
+    the softmax temperature. If ``symmetric``, the result, a scalar, is averaged with the
+    cross-entropy of each positive's anchor among all anchors.
+
     If anchor and positive are the same text, encoded twice with dropout, this is SimCSE (Gao et al.
-    2021, arXiv:2104.08821, section 3). In distributed training the caller gathers the anchors and
-    candidates of all processes.
-
-    Args:
-        anchors: Float (batch, dim).
-        candidates: Float (n, dim), n ≥ batch: row i is the positive of anchor i; any rows after
-            the positives are hard negatives, which are negatives for all anchors.
-        scale: Factor of the cosines, which is the inverse of the softmax temperature.
-        symmetric: Whether to average with the cross-entropy of each positive's anchor among all
-            anchors.
-
-    Returns:
-        Mean cross-entropy, a scalar.
+    2021, arXiv:2104.08821, section 3).
 
     Sources: Henderson et al. 2017 (arXiv:1705.00652) section 4.4; scale and cosine as in
     sentence-transformers' MultipleNegativesRankingLoss.
@@ -158,14 +122,8 @@ def matryoshka(
 ) -> Tensor:
     """Sum a loss over embeddings that are truncated to several dimensions and normalised.
 
-    Args:
-        loss: Function that maps embeddings (..., d), for any d, to a loss.
-        embeddings: Float (..., dim).
-        dims: Numbers of leading dimensions to keep, each at most ``dim``.
-        weights: Weight of the loss for each of ``dims``; None: all 1.
-
-    Returns:
-        The weighted sum of the losses, of the shape that ``loss`` returns.
+    ``loss`` maps embeddings (..., d), for any d, to a loss. The sum is weighted (None: all weights
+    are 1) and has the shape that ``loss`` returns.
 
     Source: Kusupati et al. 2022, Matryoshka Representation Learning, section 3 (arXiv:2205.13147);
     truncation and normalisation as in sentence-transformers' MatryoshkaLoss.
@@ -178,30 +136,15 @@ def matryoshka(
 
 
 def candidate_scores(anchors: Tensor, candidates: Tensor) -> Tensor:
-    """Score the candidates of each anchor by dot product.
-
-    Args:
-        anchors: Float (batch, dim).
-        candidates: Float (batch, n, dim).
-
-    Returns:
-        Float (batch, n).
-    """
+    """Dot products of the anchors and their candidates (batch, n, dim), float (batch, n)."""
     return (anchors.unsqueeze(1) * candidates).sum(dim=-1)
 
 
 def margin_mse(scores: Tensor, teacher: Tensor) -> Tensor:
     """Margin MSE: mean squared difference between the score margins of student and teacher.
 
-    A margin is the score of the positive minus the score of a negative.
-
-    Args:
-        scores: The student's scores of the positive, then of its negatives, float
-            (batch, 1 + negatives).
-        teacher: The teacher's scores, such as a cross-encoder's logits, of the same shape.
-
-    Returns:
-        Float (batch,).
+    Scores are float (batch, 1 + negatives), the positive first. A margin is the score of the
+    positive minus the score of a negative. The result is float (batch,).
 
     Source: Hofstätter et al. 2020, Cross-Architecture Knowledge Distillation, section 3
     (arXiv:2010.02666).
@@ -213,13 +156,8 @@ def margin_mse(scores: Tensor, teacher: Tensor) -> Tensor:
 def kl_divergence(scores: Tensor, teacher: Tensor, *, temperature: float = 1.0) -> Tensor:
     """KL divergence between the distributions of teacher and student over each row's candidates.
 
-    Args:
-        scores: The student's scores, float (batch, candidates).
-        teacher: The teacher's scores, of the same shape.
-        temperature: Divides the scores of both models.
-
-    Returns:
-        KL(teacher || student) in nats, times the squared temperature, float (batch,).
+    Scores are float (batch, candidates). The result is KL(teacher || student) in nats, times the
+    squared temperature, float (batch,).
 
     Source: Hinton, Vinyals & Dean 2015, section 2 (arXiv:1503.02531).
     """
@@ -229,15 +167,10 @@ def kl_divergence(scores: Tensor, teacher: Tensor, *, temperature: float = 1.0) 
 
 
 def embedding_mse(embeddings: Tensor, teacher: Tensor) -> Tensor:
-    """Mean squared difference between the student's embeddings and the teacher's.
+    """Mean squared difference between the student's embeddings and the teacher's, float (batch,).
 
-    Args:
-        embeddings: The student's embeddings of the texts of each row, float (batch, texts, dim).
-        teacher: The target for all texts of each row: the teacher's embedding of the first text,
-            of which the other texts (if any) are translations or paraphrases, float (batch, dim).
-
-    Returns:
-        Float (batch,).
+    The student's embeddings are float (batch, texts, dim). The target for all texts of a row is the
+    teacher's embedding of the first text, of which the others are translations or paraphrases.
 
     Source: Reimers & Gurevych 2020, Making Monolingual Sentence Embeddings Multilingual, section 2
     (arXiv:2004.09813).
@@ -257,13 +190,7 @@ CONCATENATIONS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
 def concatenate(u: Tensor, v: Tensor, parts: Sequence[str] = ("u", "v", "|u-v|")) -> Tensor:
     """Concatenate functions of two embeddings, as the input of a classifier of pairs.
 
-    Args:
-        u: Embeddings of the first texts, float (batch, dim).
-        v: Embeddings of the second texts, float (batch, dim).
-        parts: Names of functions, keys of `CONCATENATIONS`.
-
-    Returns:
-        Float (batch, dim x number of parts).
+    ``parts`` are keys of `CONCATENATIONS`; the result is float (batch, dim x number of parts).
 
     Source: Reimers & Gurevych 2019, Sentence-BERT, section 3 and table 6 (arXiv:1908.10084). Their
     classifier is one linear layer on this input, trained with cross-entropy.
@@ -272,15 +199,7 @@ def concatenate(u: Tensor, v: Tensor, parts: Sequence[str] = ("u", "v", "|u-v|")
 
 
 def cosine_mse(u: Tensor, v: Tensor, scores: Tensor) -> Tensor:
-    """Squared difference between the cosine similarity of each pair and the score of the pair.
-
-    Args:
-        u: Float (batch, dim).
-        v: Float (batch, dim).
-        scores: Target cosine of each pair, float (batch,).
-
-    Returns:
-        Float (batch,).
+    """Squared difference between the cosine of each pair and the target cosine, float (batch,).
 
     Source: Reimers & Gurevych 2019, section 3, regression objective (arXiv:1908.10084).
     """
@@ -292,18 +211,10 @@ def contrastive(
 ) -> Tensor:
     """Contrastive loss: pull pairs of label 1 together, push pairs of label 0 apart up to a margin.
 
-    Args:
-        u: Float (batch, dim).
-        v: Float (batch, dim).
-        labels: 1 for pairs that belong together, 0 for others, (batch,).
-        margin: Distance from which on the loss of a pair of label 0 is 0.
-        distance: Distance function.
+    Labels are 1 for pairs that belong together, 0 for others. The result is float (batch,).
 
-    Returns:
-        Float (batch,).
-
-    Source: Hadsell, Chopra & LeCun 2006, Dimensionality Reduction by Learning an Invariant
-    Mapping, section 2.1.
+    Source: Hadsell, Chopra & LeCun 2006, Dimensionality Reduction by Learning an Invariant Mapping,
+    section 2.1.
     """
     pair_distances = distances(u, v, distance)
     together = labels.to(pair_distances.dtype)
@@ -319,18 +230,9 @@ def triplet(
     margin: float = 1.0,
     distance: Distance = "euclidean",
 ) -> Tensor:
-    """Triplet loss of each anchor with the positive and the negative in the same row.
+    """Triplet loss of each anchor with the positive and the negative in its row, float (batch,).
 
-    Args:
-        anchors: Float (batch, dim).
-        positives: Float (batch, dim).
-        negatives: Float (batch, dim).
-        margin: The loss of a row is 0 if the negative is farther from the anchor than the positive
-            by at least this distance.
-        distance: Distance function. Sentence-BERT uses Euclidean distance and margin 1.
-
-    Returns:
-        Float (batch,).
+    It is 0 if the negative is farther from the anchor than the positive by at least ``margin``.
 
     Source: Reimers & Gurevych 2019, Sentence-BERT, section 3 (arXiv:1908.10084).
     """
@@ -341,20 +243,10 @@ def triplet(
 def all_triplets(
     embeddings: Tensor, labels: Tensor, *, margin: float = 5.0, distance: Distance = "euclidean"
 ) -> Tensor:
-    """Mean loss of those triplets of a batch whose loss is above 0.
+    """Mean loss of those triplets of a batch whose loss is above 0; a scalar, 0 if there are none.
 
-    A triplet is an anchor, one of its positives and one of its negatives.
-
-    Args:
-        embeddings: Float (batch, dim).
-        labels: Class of each embedding, (batch,). Two embeddings are positives of each other if
-            their classes are equal, otherwise negatives.
-        margin: The loss of a triplet is 0 if the negative is farther from the anchor than the
-            positive by at least this distance.
-        distance: Distance function.
-
-    Returns:
-        A scalar; 0 if no triplet has a loss above 0.
+    A triplet is an anchor, one of its positives and one of its negatives. Two embeddings are
+    positives of each other if their labels, the classes, are equal, otherwise negatives.
     """
     matrix = all_distances(embeddings, distance)
     same = _same_class(labels)
@@ -369,9 +261,9 @@ def hardest_triplets(
 ) -> Tensor:
     """Triplet loss of each anchor with its farthest positive and its nearest negative.
 
-    Arguments are those of `all_triplets`; the result is the mean over all anchors, a scalar. If an
-    anchor has no positive, 0 is taken as the distance to the positive. If the whole batch has one
-    class, the farthest embedding is taken as the negative.
+    The result is the mean over all anchors, a scalar. If an anchor has no positive, 0 is taken as
+    the distance to the positive. If the whole batch has one class, the farthest embedding is taken
+    as the negative.
     """
     matrix = all_distances(embeddings, distance)
     same = _same_class(labels)
@@ -386,9 +278,8 @@ def semi_hard_triplets(
     """Triplet loss of each anchor and each of its positives with a semi-hard negative.
 
     The semi-hard negative is the nearest of the negatives that are farther from the anchor than the
-    positive is. If no negative is farther than the positive, the farthest negative is used.
-    Arguments are those of `all_triplets`; the result is the mean over all pairs of anchor and
-    positive, a scalar.
+    positive is. If no negative is farther than the positive, the farthest negative is used. The
+    result is the mean over all pairs of anchor and positive, a scalar.
 
     Source: Schroff et al. 2015, section 3.2, semi-hard negatives.
     """

@@ -1,10 +1,4 @@
-"""Modules after an encoder: pooling, a dense layer, normalisation, the head of a classifier.
-
-A layout is the published file format of one model family, such as bert or roberta.
-
-In a packed batch, the tokens of all texts are concatenated without padding. ``total`` is the number
-of tokens in the batch.
-"""
+"""Modules after an encoder: pooling, a dense layer, normalisation, the head of a classifier."""
 
 from __future__ import annotations
 
@@ -33,13 +27,7 @@ ACTIVATIONS = {f"{cls.__module__}.{cls.__name__}": cls for cls in _CLASSES}
 
 
 def make_activation(path: str) -> nn.Module:
-    """Make the activation with the class path that a model folder names.
-
-    The path is looked up in `ACTIVATIONS`; nothing is imported by name.
-
-    Raises:
-        ConfigError: `ACTIVATIONS` has no such path.
-    """
+    """Make an activation from its class path, by `ACTIVATIONS`; nothing is imported by name."""
     if path not in ACTIVATIONS:
         raise ConfigError(f"Unknown activation {path!r}; known: {', '.join(ACTIVATIONS)}.")
     return ACTIVATIONS[path]()
@@ -82,12 +70,7 @@ class Dense(nn.Module):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, object]) -> Dense:
-        """Make a layer from the ``config.json`` of its module.
-
-        Raises:
-            ConfigError: A size is missing or not positive, a value has the wrong type, or the
-                activation is unknown.
-        """
+        """Make a layer from the ``config.json`` of its module."""
         stated = from_mapping(_DenseSettings, settings, others=True)
         activation = make_activation(stated.activation_function)
         return cls(stated.in_features, stated.out_features, bias=stated.bias, activation=activation)
@@ -117,20 +100,12 @@ class Normalize(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class SequenceHead:
-    """Names of the layers with which one layout classifies a sequence by its first token.
+    """Names of the layers with which one layout classifies a sequence by its first token."""
 
-    Attributes:
-        architecture: Name of the class in transformers.
-        dense: Name of the linear layer before the last layer; None: this layer is the pooler of the
-            encoder.
-        activation: Class of the activation after ``dense`` or the pooler.
-        out: Name of the last layer.
-    """
-
-    architecture: str
-    dense: str | None
-    activation: type[nn.Module]
-    out: str
+    architecture: str  # class in transformers
+    dense: str | None  # linear layer before the last layer; None: the pooler of the encoder
+    activation: type[nn.Module]  # after ``dense`` or the pooler
+    out: str  # last layer
 
 
 SEQUENCE_HEADS = {
@@ -168,21 +143,13 @@ ATTENTION_MEAN = "attention_mean"  # the mode that `attention_mean` computes
 def pool(hidden_states: Tensor, tokens: PackedTokens, modes: Sequence[str]) -> Tensor:
     """Pool the states of each text and concatenate the results of the modes.
 
-    Adjacent texts of equal length (a run) are pooled together, so a batch sorted by length takes
-    few operations. On CUDA, where each operation costs a kernel launch, all texts are pooled
-    together if gradients are off and `AT_ONCE` has all the modes. Sums are computed in float32 for
-    states of any dtype.
-
-    Args:
-        hidden_states: Last-layer states, float (total, hidden).
-        tokens: The batch of these states.
-        modes: Names in `POOLINGS`.
-
-    Returns:
-        Float32 (batch, hidden x modes), not normalised.
+    States are float (total, hidden), and ``modes`` are names in `POOLINGS`. The result is float32
+    (batch, hidden x modes), not normalised. Sums are computed in float32.
 
     Source: Reimers & Gurevych 2019, Sentence-BERT, section 3 (arXiv:1908.10084).
     """
+    # Adjacent texts of equal length (a run) are pooled together, so a batch sorted by length takes
+    # few operations. On CUDA, each operation costs a kernel launch: all texts are pooled at once.
     if _saves_launches(hidden_states) and AT_ONCE.keys() >= set(modes):
         return torch.cat([AT_ONCE[mode](hidden_states, tokens) for mode in modes], dim=-1)
     parts = []
@@ -198,13 +165,8 @@ def attention_mean(
 ) -> Tensor:
     """Average the states of each text, weighted by the attention of its first token to each token.
 
-    Args:
-        hidden_states: Last-layer states, float (total, hidden).
-        tokens: The batch of these states.
-        attentions: Last-layer attention probabilities of each text, (heads, length, length).
-
-    Returns:
-        Float32 (batch, hidden).
+    States are those of the last layer, float (total, hidden), and ``attentions`` its probabilities
+    for each text, (heads, length, length). The result is float32 (batch, hidden).
     """
     weights = torch.cat([probs[:, 0].mean(dim=0) for probs in attentions])  # (total,)
     weighted = hidden_states.float() * weights.float().unsqueeze(-1)
@@ -212,11 +174,7 @@ def attention_mean(
 
 
 def check_modes(modes: Sequence[str]) -> None:
-    """Refuse unknown pooling modes, and `ATTENTION_MEAN` combined with others.
-
-    Raises:
-        ConfigError: No mode is given, a mode is unknown, or `ATTENTION_MEAN` is not the only mode.
-    """
+    """Refuse unknown pooling modes, and `ATTENTION_MEAN` combined with others."""
     known = set(POOLINGS) - {"sum"} | {ATTENTION_MEAN}
     unknown = [mode for mode in modes if mode not in known]
     if unknown or not modes:

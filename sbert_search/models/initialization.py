@@ -35,16 +35,8 @@ _SAME = (
 def make_student(teacher: MaskedLanguageModel, config: EncoderConfig) -> MaskedLanguageModel:
     """Make a student with copies of the embeddings, some blocks and the token head of its teacher.
 
-    Segment embeddings are not copied.
-
-    Args:
-        teacher: The model to copy from.
-        config: Configuration of the student's encoder, with at most as many layers as the teacher.
-
-    Raises:
-        ConfigError: Student and teacher differ in vocabulary, widths, heads, positions or
-            attention; the student has more layers; or layers of the student or of the teacher
-            share weights.
+    Segment embeddings are not copied. The student has at most as many layers as the teacher; their
+    other sizes are equal.
 
     Source: Sanh et al. 2019, DistilBERT, section 3 (arXiv:1910.01108), which takes every other
     layer.
@@ -86,11 +78,7 @@ def _obstacles(config: EncoderConfig, source: EncoderConfig) -> list[str]:
 
 
 def alternate(layers: int, chosen: int) -> list[int]:
-    """Choose ``chosen`` of ``layers`` layers, evenly spaced from the first to the last.
-
-    Returns:
-        Numbers of the chosen layers, from 0. For 6 of 12 layers: 0, 2, 4, 7, 9, 11. For 1 layer: 0.
-    """
+    """Choose layers, from 0, evenly spaced from first to last; 6 of 12: 0, 2, 4, 7, 9, 11."""
     if chosen == 1:
         return [0]
     return [round(n * (layers - 1) / (chosen - 1)) for n in range(chosen)]
@@ -104,15 +92,8 @@ def extend_vocabulary(read: Checkpoint, old: TextTokenizer, new: TextTokenizer) 
 
     The old tokenizer splits a new piece into old pieces; the new embedding is the mean of the
     embeddings of these old pieces. If the model has a head over the vocabulary, the matrix and the
-    bias of the head are extended in the same way.
-
-    Args:
-        read: The model. It is not changed; the result shares its other tensors.
-        old: The tokenizer of the model.
-        new: The tokenizer with the extended vocabulary.
-
-    Raises:
-        ConfigError: The new vocabulary does not keep all pieces of the old one with their ids.
+    bias of the head are extended in the same way. ``read`` is not changed; the result shares its
+    other tensors.
 
     Source: Gee et al. 2022, Fast Vocabulary Transfer (arXiv:2402.09977), section 3.
     """
@@ -138,11 +119,7 @@ def extend_vocabulary(read: Checkpoint, old: TextTokenizer, new: TextTokenizer) 
 
 
 def _added_pieces(old: TextTokenizer, new: TextTokenizer) -> dict[str, int]:
-    """Return the pieces that only the new vocabulary has, with their ids.
-
-    Raises:
-        ConfigError: An old piece is missing, or its id differs.
-    """
+    """Return the pieces that only the new vocabulary has; refuse one that moves an old piece."""
     known, extended = old.backend.get_vocab(), new.backend.get_vocab()
     moved = next((piece for piece in sorted(known) if extended.get(piece) != known[piece]), None)
     if moved is not None:

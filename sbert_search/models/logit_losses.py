@@ -1,10 +1,9 @@
 """Losses of logits: of texts, tokens and answers, and of candidate texts with relevance grades.
 
-The loss of a batch is the mean of the values that a loss returns. Each value depends on one text,
-token or query only. If a batch is split into parts, or over the processes of distributed training,
-the sums of the values of the parts therefore add up to the sum of the values of the batch.
+The loss of a batch is the mean of the values that a loss returns; cross-entropies are in nats. Each
+value depends on one text, token or query only, so the sums over the parts of a batch add up.
 
-In the losses of a cross-encoder, ``logits`` and ``grades`` have one value for each candidate,
+In the losses of a cross-encoder, ``logits`` and ``grades`` have one float for each candidate,
 concatenated query by query. ``sizes`` has the number of candidates of each query.
 """
 
@@ -19,19 +18,13 @@ from torch.nn.utils.rnn import pad_sequence
 
 
 def class_cross_entropy(logits: Tensor, classes: Tensor, weights: Tensor | None = None) -> Tensor:
-    """Cross-entropy of the true class of each text, times the weight of that class.
+    """Cross-entropy of the true class of each text, times the weight of that class; float (n,).
 
-    Args:
-        logits: Float (n, labels).
-        classes: The true class of each text, int64 (n,).
-        weights: Weight of each class, float (labels,); None: all weights are 1. To average over a
-            batch, divide by the number of its texts. The mean that torch computes is divided by the
-            sum of the weights of the texts, so the means of two halves of a batch would not average
-            to the mean of the batch. The two divisors are equal in expectation if the mean weight
-            of the training texts is 1.
-
-    Returns:
-        Float (n,), in nats.
+    Logits are float (n, labels), ``classes`` int64 (n,), and ``weights`` float (labels,), None: all
+    1. To average over a batch, divide by the number of its texts. The mean that torch computes is
+    divided by the sum of the weights of the texts, so the means of two halves of a batch would not
+    average to the mean of the batch. The two divisors are equal in expectation if the mean weight
+    of the training texts is 1.
     """
     losses = cross_entropy(logits.float(), classes, reduction="none")
     return losses if weights is None else losses * weights[classes]
@@ -40,17 +33,11 @@ def class_cross_entropy(logits: Tensor, classes: Tensor, weights: Tensor | None 
 def several_classes_cross_entropy(
     logits: Tensor, targets: Tensor, weights: Tensor | None = None
 ) -> Tensor:
-    """Binary cross-entropy of each class of each text, averaged over the classes.
+    """Binary cross-entropy of each class of each text, averaged over the classes; float (n,).
 
-    Args:
-        logits: Float (n, labels).
-        targets: 1 for the classes that a text has, otherwise 0, float (n, labels).
-        weights: Weight of each class, float (labels,). In the cross-entropy of a class, texts that
-            have the class get its weight, and the other texts get weight 1. None: all weights are
-            1.
-
-    Returns:
-        Float (n,), in nats.
+    Logits and targets (1 for the classes that a text has, otherwise 0) are float (n, labels). In
+    the cross-entropy of a class, texts that have the class get its weight, and the other texts get
+    weight 1. None: all weights are 1.
     """
     losses = binary_cross_entropy_with_logits(
         logits.float(), targets, pos_weight=weights, reduction="none"
@@ -59,37 +46,18 @@ def several_classes_cross_entropy(
 
 
 def squared_error(logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
-    """Squared difference between the number predicted for each text and the true one.
-
-    Args:
-        logits: Float (n, 1).
-        targets: Float (n,).
-        weights: Not used, since numbers have no classes; all losses of this module have the same
-            parameters.
-
-    Returns:
-        Float (n,).
-    """
+    """Squared difference of logits (n, 1) to numbers (n,), float (n,); there are no weights."""
     return mse_loss(logits.float().squeeze(-1), targets, reduction="none")
 
 
 def span_cross_entropy(
     start_logits: Tensor, end_logits: Tensor, starts: Tensor, ends: Tensor
 ) -> Tensor:
-    """Mean of the cross-entropies of the first and the last token of the answer.
+    """Mean of the cross-entropies of the first and the last token of the answer, float32 (n,).
 
     An input consists of the tokens of a question and of the text that may contain the answer.
-
-    Args:
-        start_logits: Logit of each token of each input as the first token of the answer, float
-            (n, longest), -inf after the end of an input.
-        end_logits: Logit of each token as the last token of the answer, in the same shape.
-        starts: Position of the first token of the answer in the input, int64 (n,). If there is no
-            answer, it is 0, the position of the first token of the input.
-        ends: Position of the last token of the answer, int64 (n,); also 0 if there is no answer.
-
-    Returns:
-        The loss of each input, float32 (n,), in nats.
+    Logits are float (n, longest), -inf after the end of an input. ``starts`` and ``ends`` are
+    positions in the input, int64 (n,); 0, the position of the first token, if there is no answer.
 
     Source: Devlin et al. 2019, BERT, sections 4.2 and 4.3 (arXiv:1810.04805).
     """
@@ -101,29 +69,17 @@ def span_cross_entropy(
 def ordered_pairs(grades: Tensor, sizes: Sequence[int]) -> Tensor:
     """Mark all ordered pairs of candidates of a query whose first candidate has the higher grade.
 
-    Args:
-        grades: Relevance of each candidate, float (n,).
-        sizes: Number of candidates of each query; they add up to n.
-
-    Returns:
-        Bool (queries, longest, longest), where longest is the maximum of ``sizes``. [q, i, j] is
-        True if candidate i of query q has a higher grade than candidate j.
+    The result is bool (queries, longest, longest), where longest is the maximum of ``sizes``. [q,
+    i, j] is True if candidate i of query q has a higher grade than candidate j.
     """
     padded = _padded(grades, sizes, float("nan"))  # comparisons with NaN are false
     return padded.unsqueeze(2) > padded.unsqueeze(1)
 
 
 def pairwise_logistic(logits: Tensor, grades: Tensor, sizes: Sequence[int]) -> Tensor:
-    """RankNet loss of each pair of candidates of a query with different grades.
+    """RankNet loss of each pair of candidates that `ordered_pairs` marks, float (pairs,).
 
-    Args:
-        logits: Float (n,).
-        grades: Float (n,).
-        sizes: Number of candidates of each query.
-
-    Returns:
-        log(1 + exp(logit of the candidate with the lower grade - logit of the candidate with the
-        higher grade)) for each pair that `ordered_pairs` marks, float (pairs,).
+    It is log(1 + exp(logit of the candidate with the lower grade - logit of the other)).
 
     Source: Burges et al. 2005, Learning to Rank using Gradient Descent (RankNet), section 3. This
     loss is in nats; sentence-transformers' RankNetLoss is in bits by default.
@@ -134,15 +90,7 @@ def pairwise_logistic(logits: Tensor, grades: Tensor, sizes: Sequence[int]) -> T
 
 
 def list_net(logits: Tensor, grades: Tensor, sizes: Sequence[int]) -> Tensor:
-    """ListNet loss: cross-entropy between the softmax of the grades and the softmax of the logits.
-
-    Args:
-        logits: Float (n,).
-        grades: Float (n,).
-        sizes: Number of candidates of each query.
-
-    Returns:
-        Cross-entropy of each query, float (queries,), in nats.
+    """Cross-entropy between the softmax of each query's grades and that of its logits (ListNet).
 
     Source: Cao et al. 2007, Learning to Rank: From Pairwise Approach to Listwise Approach, section
     4; sentence-transformers' ListNetLoss.
@@ -153,13 +101,7 @@ def list_net(logits: Tensor, grades: Tensor, sizes: Sequence[int]) -> Tensor:
 def list_softmax(logits: Tensor, grades: Tensor, sizes: Sequence[int]) -> Tensor:
     """Cross-entropy between each query's grades, scaled to sum 1, and the softmax of its logits.
 
-    Args:
-        logits: Float (n,).
-        grades: Grade of each candidate, at least 0 and not all 0 in a query, float (n,).
-        sizes: Number of candidates of each query.
-
-    Returns:
-        Cross-entropy of each query, float (queries,), in nats.
+    Grades are at least 0, and not all 0 in a query.
 
     Source: Gao, Dai & Callan 2021, Rethink Training of BERT Rerankers, section 3.2, localized
     contrastive estimation (arXiv:2101.08751).

@@ -1,9 +1,4 @@
-"""A masked language model, optionally with a classifier of segment pairs; it can fill masks.
-
-NSP is next sentence prediction, and SOP is sentence order prediction.
-A batch is packed: its rows are the tokens of all texts, one text after the other, without padding.
-A layout is the published file format of one model family, such as bert or roberta.
-"""
+"""A masked language model, optionally with a classifier of segment pairs; it can fill masks."""
 
 from __future__ import annotations
 
@@ -46,16 +41,7 @@ class MaskDecoder(nn.Module):
         nn.init.normal_(self.position.weight, std=config.initializer_range)
 
     def forward(self, encoder: Encoder, tokens: PackedTokens, before_last: Tensor) -> Tensor:
-        """Compute the states from which the token head predicts tokens.
-
-        Args:
-            encoder: The encoder whose last block is applied.
-            tokens: The batch: the tokens of all texts, one text after the other.
-            before_last: Input of the last block for all tokens, float (tokens, hidden).
-
-        Returns:
-            Float (tokens, hidden).
-        """
+        """Compute the states from which the token head predicts tokens, float (tokens, hidden)."""
         block = encoder.blocks[encoder.config.block_order[-1]]
         distances = encoder.relative_distances(tokens)
         queries: Tensor = before_last + self.position(tokens.positions)
@@ -66,20 +52,12 @@ class MaskDecoder(nn.Module):
 
 @dataclass(frozen=True, eq=False)
 class MaskedBatch:
-    """Masked examples as tensors.
+    """Masked examples as tensors."""
 
-    Attributes:
-        tokens: Input of the model, with masks.
-        positions: Row of each token to predict, int64 (n_masked,).
-        labels: Original id of each token to predict, int64 (n_masked,).
-        pair_labels: For each example, 1 if the second segment does not follow the first, else 0,
-            int64 (n,).
-    """
-
-    tokens: PackedTokens
-    positions: Tensor
-    labels: Tensor
-    pair_labels: Tensor
+    tokens: PackedTokens  # with masks
+    positions: Tensor  # row of each token to predict, int64 (n_masked,)
+    labels: Tensor  # original id of each token to predict, int64 (n_masked,)
+    pair_labels: Tensor  # of each example, 1 if its second segment does not follow, int64 (n,)
 
     @classmethod
     def of(cls, examples: MaskedExamples, *, segments: bool) -> MaskedBatch:
@@ -101,34 +79,16 @@ class MaskedBatch:
 
 @dataclass(frozen=True, eq=False)
 class MaskedLMOutput:
-    """The output of a masked language model for a batch.
+    """The output of a masked language model for a batch."""
 
-    Attributes:
-        token_logits: Logits over the vocabulary for the tokens to predict, (n_masked, vocab).
-        pair_logits: Logits of "follows" and "does not follow", float (n, 2); None if the model has
-            no ``pair_head``.
-        hidden_states: Last-layer states of all tokens of the batch, float (total, hidden), if they
-            are requested or the model has a mask decoder; otherwise None.
-    """
-
-    token_logits: Tensor
-    pair_logits: Tensor | None
+    token_logits: Tensor  # for the tokens to predict, (n_masked, vocab)
+    pair_logits: Tensor | None  # "follows" and "does not", float (n, 2); None: no ``pair_head``
+    # Last-layer states, float (total, hidden), if requested or if there is a mask decoder.
     hidden_states: Tensor | None
 
 
 class MaskedLanguageModel(nn.Module):
-    """Predicts masked tokens; the output matrix is the embedding table of the encoder.
-
-    Attributes:
-        encoder: Computes hidden states.
-        tokenizer: Turns texts into token ids; its ``max_len`` is the maximum number of tokens of a
-            text.
-        token_head: Computes logits over the vocabulary from hidden states.
-        pair_head: Computes two logits from the pooled state of the first token, for NSP and SOP;
-            None: the model does not classify pairs.
-        mask_decoder: DeBERTa's decoder between the encoder and the token head; None: the token head
-            reads the states of the encoder.
-    """
+    """Predicts masked tokens; the output matrix is the embedding table of the encoder."""
 
     def __init__(
         self,
@@ -138,22 +98,15 @@ class MaskedLanguageModel(nn.Module):
         pairs: bool = False,
         mask_decoder: bool = False,
     ) -> None:
-        """Add new heads to an encoder.
-
-        Raises:
-            ConfigError: ``pairs`` is true, but the layout has no classifier of pairs or the encoder
-                has no pooler. Or ``mask_decoder`` is true, but the layout has no mask decoder or
-                the encoder has position embeddings.
-            ModelError, WeightsError: As for `check_tokenizer`.
-        """
+        """Add new heads to an encoder."""
         super().__init__()
         check_tokenizer(encoder, tokenizer)
         config = encoder.config
         self.layout = TOKEN_HEADS[config.layout]
         self.encoder, self.tokenizer = encoder, tokenizer
         self.token_head = TokenHead(config)
-        self.pair_head: nn.Linear | None = None
-        self.mask_decoder: MaskDecoder | None = None
+        self.pair_head: nn.Linear | None = None  # two logits from the pooled first state
+        self.mask_decoder: MaskDecoder | None = None  # between encoder and head
         if pairs:
             if self.layout.pair is None or encoder.pooler is None:
                 raise ConfigError(
@@ -174,14 +127,10 @@ class MaskedLanguageModel(nn.Module):
     def forward(
         self, tokens: PackedTokens, positions: Tensor, *, output_states: bool = False
     ) -> MaskedLMOutput:
-        """Predict the tokens at some positions of a batch.
+        """Predict the tokens at ``positions``, rows of the batch, int64 (n_masked,).
 
-        Args:
-            tokens: The batch.
-            positions: Row of each token to predict, int64 (n_masked,).
-            output_states: Whether to return the last-layer states of all tokens. If not, a model
-                without a mask decoder saves time: for tokens that no head reads, its last block
-                computes only keys and values.
+        Unless the states of all tokens are to be output, a model without a mask decoder saves time:
+        for tokens that no head reads, its last block computes only keys and values.
         """
         if self.mask_decoder is not None:
             return self._decoded(tokens, positions)
@@ -214,12 +163,7 @@ class MaskedLanguageModel(nn.Module):
         return logits
 
     def save(self, path: str | Path) -> None:
-        """Write a folder that transformers loads as the class named in its ``config.json``.
-
-        Raises:
-            ConfigError: The layout cannot store this encoder.
-            ModelError: The folder already contains a model.
-        """
+        """Write a folder that transformers loads as the class named in its ``config.json``."""
         state = self.state_dict()
         head = {names[0]: state[own].cpu() for own, names in self._published().items()}
         architecture = self.layout.masked if self.pair_head is None else self.layout.paired
@@ -229,13 +173,7 @@ class MaskedLanguageModel(nn.Module):
 
     @classmethod
     def load(cls, path: str | Path) -> MaskedLanguageModel:
-        """Load a masked language model from a folder, in float32 on the CPU, in evaluation mode.
-
-        Raises:
-            ModelError: The folder contains no masked language model, or `Encoder` does not
-                implement its architecture.
-            WeightsError: The weights are damaged or do not fit the model's settings.
-        """
+        """Load a folder in float32 on the CPU, in evaluation mode; it must have a token head."""
         folder = read_folder(Path(path))
         read = read_checkpoint(folder.transformer_path)
         model = cls.on_checkpoint(read, load_tokenizer(folder), pairs=_has_pairs(read))
@@ -250,13 +188,7 @@ class MaskedLanguageModel(nn.Module):
     def on_checkpoint(
         cls, read: Checkpoint, tokenizer: TextTokenizer, *, pairs: bool
     ) -> MaskedLanguageModel:
-        """Add heads to the encoder of a checkpoint; load the head weights that the checkpoint has.
-
-        Raises:
-            ConfigError, ModelError: As for `__init__`.
-            WeightsError: A weight or the tokenizer does not fit, or the output matrix is not the
-                embedding table.
-        """
+        """Add heads to the encoder of a checkpoint, with the head weights that it has."""
         layout = TOKEN_HEADS[read.encoder.config.layout]
         model = cls(
             read.encoder, tokenizer, pairs=pairs, mask_decoder=layout.positions in read.head
@@ -300,49 +232,27 @@ class MaskedLanguageModel(nn.Module):
 
 
 def _has_pairs(read: Checkpoint) -> bool:
-    """Whether a checkpoint has a classifier of segment pairs."""
     layout = TOKEN_HEADS[read.encoder.config.layout]
     return f"{layout.pair}.weight" in read.head and read.encoder.pooler is not None
 
 
 @dataclass(frozen=True, slots=True)
 class FilledMask:
-    """One predicted token for one mask.
+    """One predicted token for one mask."""
 
-    Attributes:
-        hole: Number of the mask among the masks of the text, from 0.
-        rank: Rank of the token for this mask, from 1.
-        token: The predicted token.
-        probability: Probability of the token among the whole vocabulary.
-        text: The text with the token in place of this mask.
-    """
-
-    hole: int
-    rank: int
+    hole: int  # number of the mask in the text, from 0
+    rank: int  # among the tokens for this mask, from 1
     token: str
-    probability: float
-    text: str
+    probability: float  # among the whole vocabulary
+    text: str  # with the token in place of this mask; the other masks stay
 
 
 @torch.no_grad()
 def fill_mask(model: MaskedLanguageModel, text: str, *, k: int = 5) -> list[FilledMask]:
-    """Predict the token of each mask in a text.
+    """Predict the ``k`` most probable tokens of each mask, in order of the masks, best first.
 
-    Each prediction fills one mask. Its text still contains the other masks.
-
-    Args:
-        model: Model in evaluation mode.
-        text: A text with at least one mask, written as [MASK] or as the mask token of the
-            model's tokenizer.
-        k: Number of tokens to predict for each mask.
-
-    Returns:
-        Predictions in the order of the masks; for each mask, the most probable token first.
-
-    Raises:
-        QueryError: The text has no mask or more tokens than the model reads, or ``k`` is below 1.
-        CorpusError: The text has a lone surrogate, which UTF-8 cannot encode.
-        ModelError: As for `SpecialTokens.of`.
+    The model is in evaluation mode. A mask is written as [MASK] or as the mask token of the model's
+    tokenizer.
     """
     special = SpecialTokens.of(model.tokenizer)
     text = text.replace("[MASK]", special.mask)

@@ -31,28 +31,18 @@ GENERATOR = "generator"
 
 @dataclass(frozen=True, eq=False)
 class ReplacedTokenOutput:
-    """The output of generator and discriminator for a batch.
+    """The output of generator and discriminator for a batch."""
 
-    Attributes:
-        generator_logits: The generator's logits for the masked tokens, float (n_masked, vocab).
-        logits: The discriminator's log-odds that a token was replaced, for all tokens of the batch,
-            float (total,).
-        replaced: Whether each token was replaced by another one, bool (total,).
-    """
-
-    generator_logits: Tensor
-    logits: Tensor
-    replaced: Tensor
+    generator_logits: Tensor  # for the masked tokens, float (n_masked, vocab)
+    logits: Tensor  # log-odds that a token was replaced, float (total,)
+    replaced: Tensor  # whether a token was replaced by another, bool (total,)
 
 
 class ReplacedTokenModel(nn.Module):
     """A discriminator and a generator that share their embeddings.
 
-    Attributes:
-        generator: Masked language model. The discriminator's loss trains only its embeddings, which
-            generator and discriminator share.
-        encoder: The discriminator's encoder, which is used after pre-training.
-        tokenizer: Turns texts into token ids.
+    ``encoder`` is the discriminator's, which is used after pre-training. The discriminator's loss
+    trains no part of the generator but the shared embeddings.
 
     Source: Clark et al. 2020, ELECTRA (arXiv:2003.10555), sections 2 and 3.2.
     """
@@ -60,17 +50,7 @@ class ReplacedTokenModel(nn.Module):
     def __init__(
         self, encoder: Encoder, generator: EncoderConfig, tokenizer: TextTokenizer
     ) -> None:
-        """Add a new head to the encoder, and make a new generator.
-
-        Args:
-            encoder: The discriminator's encoder.
-            generator: Shape of the generator.
-            tokenizer: The tokenizer of discriminator and generator.
-
-        Raises:
-            ConfigError: The file format (layout) is not electra's, or the embedding tables of the
-                generator have other sizes than those of the encoder.
-        """
+        """Add a new head to the encoder, and make a new generator of the shape ``generator``."""
         super().__init__()
         config = encoder.config
         tables = ("vocab_size", "table_size", "max_positions", "token_type_vocab", "layout")
@@ -113,13 +93,7 @@ class ReplacedTokenModel(nn.Module):
         return logits.squeeze(-1)
 
     def save(self, path: str | Path) -> None:
-        """Write the discriminator as ElectraForPreTraining to a folder.
-
-        The generator is written to the folder `GENERATOR` inside this folder.
-
-        Raises:
-            ModelError: The folder already contains a model.
-        """
+        """Write the discriminator as ElectraForPreTraining, the generator into `GENERATOR`."""
         path = Path(path)
         layers = {"dense": self.dense, "dense_prediction": self.out}
         head = {
@@ -140,11 +114,7 @@ class ReplacedTokenModel(nn.Module):
                 layer.load_state_dict({part: read.head[name] for part, name in names.items()})
 
     def take_generator(self, read: Checkpoint) -> None:
-        """Load the weights of a trained generator, except for the shared embeddings.
-
-        Raises:
-            ConfigError: The trained generator has another shape than the generator of this model.
-        """
+        """Load a trained generator of the same shape, except for the shared embeddings."""
         config = self.generator.encoder.config
         if read.encoder.config != replace(config, pooler=read.encoder.config.pooler):
             raise ConfigError(
@@ -161,10 +131,7 @@ class ReplacedTokenModel(nn.Module):
 
 
 def draw(logits: Tensor) -> Tensor:
-    """Sample a token from the softmax of each row of logits (n, vocab); int64 (n,).
-
-    The samples come from torch's random number generator.
-    """
+    """Sample from the softmax of each row of logits (n, vocab) by torch's generator; int64 (n,)."""
     # The argmax of logits + Gumbel(0, 1) noise is a draw from their softmax.
     noise = -torch.empty_like(logits, dtype=torch.float32).exponential_().log()
     return (logits.float() + noise).argmax(-1)

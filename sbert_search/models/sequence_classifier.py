@@ -1,8 +1,4 @@
-"""Models that read a text, or a pair together, and give a score or a logit per class.
-
-A layout is the published file format of one model family, such as bert or roberta. It decides which
-layers the classifier has after the encoder.
-"""
+"""Models that read a text, or a pair together, and give a score or a logit per class."""
 
 from __future__ import annotations
 
@@ -56,26 +52,7 @@ PROBLEM_TYPES: Mapping[LabelKind, str] = {
 
 
 class SequenceClassifier(nn.Module):
-    """A classifier or regressor of texts, or of pairs of texts.
-
-    Attributes:
-        encoder: Computes hidden states; it has a pooler if the layout classifies with a pooler.
-        dense: Linear layer before ``out``; None in layouts that classify with the pooler.
-        out: Last layer, with one output per label.
-        labels: Names of the classes; a model of the kind "number" has one label.
-        kind: What the model predicts for a text: "class", one class; "several", any number of
-            classes; "number", a number.
-        pooling: How the states of the tokens of a text become the state that the head reads, such
-            as "cls", the state of the first token, or "mean", the mean.
-        unit_length: Whether the state that the head reads is scaled to norm 1.
-        tokenizer: Turns texts into token ids; its ``max_len`` is the maximum number of tokens of a
-            text or pair.
-        gets_segment_ids: Whether the model gets segment ids, which tell the two texts of a pair
-            apart.
-        temperature: Divides the logits before they are turned into probabilities; `forward` does
-            not apply it.
-        threshold: For the kind "several", the lowest probability at which a class is predicted.
-    """
+    """A classifier or regressor of texts, or of pairs of texts."""
 
     def __init__(
         self,
@@ -99,11 +76,15 @@ class SequenceClassifier(nn.Module):
                 "encoder with pooler=True."
             )
         self.encoder, self.tokenizer, self.labels = encoder, tokenizer, tuple(labels)
-        self.kind: LabelKind = kind
+        self.kind: LabelKind = kind  # one class, several (any number of) classes, or a number
+        # How the states of the tokens become the state that the head reads.
         self.pooling: Pooling = side.pooling
-        self.unit_length = side.unit_length
+        self.unit_length = side.unit_length  # whether that state is scaled to norm 1
+        # `forward` does not apply the temperature. The threshold is the lowest probability at which
+        # a class is predicted, for the kind "several".
         self.temperature, self.threshold = side.temperature, side.threshold
         self.gets_segment_ids = segments and encoder.config.token_type_vocab > 1
+        # None: the pooler.
         self.dense = None if self.layout.dense is None else nn.Linear(hidden, hidden)
         self.dense_activation = self.layout.activation()
         self.dropout = nn.Dropout(encoder.config.hidden_dropout)
@@ -115,12 +96,7 @@ class SequenceClassifier(nn.Module):
 
     @property
     def needs_only_starts(self) -> bool:
-        """Whether the encoder finds each text of a batch only by `PackedTokens.starts`.
-
-        This tensor has the row of the first token of each text. If no other data tells the encoder
-        where a text begins, a batch may end in padding tokens, which belong to no text; see
-        `Encoder.needs_only_starts`.
-        """
+        """Whether texts are found by `PackedTokens.starts` alone; see `Encoder`."""
         return self.encoder.needs_only_starts and self.pooling in AT_ONCE
 
     def forward(self, tokens: PackedTokens) -> Tensor:
@@ -161,9 +137,6 @@ class SequenceClassifier(nn.Module):
         scales and shifts the states into a range in which the activation is almost linear. It sets
         ``out`` so that it undoes scale and shift and applies ``layer``. So transformers computes
         the same logits from the saved model.
-
-        Args:
-            layer: A linear layer, from hidden to labels.
         """
         scale, shift = LINEAR_RANGES[self.layout.activation]
         self.inner.weight.copy_(scale * torch.eye(len(self.inner.weight)))
@@ -172,15 +145,7 @@ class SequenceClassifier(nn.Module):
         self.out.bias.copy_(layer.bias - shift * layer.weight.sum(dim=1) / scale)
 
     def encode(self, texts: Sequence[tuple[str, str | None]]) -> EncodedPairs:
-        """Turn texts or pairs into token ids.
-
-        Args:
-            texts: Pairs of a text and its second text. For single texts, all second texts are None.
-
-        Raises:
-            CorpusError: Some texts have a second text and others have none, or a text has a lone
-                surrogate, which UTF-8 cannot encode.
-        """
+        """Turn texts into token ids; either all of them have a second text, or none has."""
         pairs = [(first, second) for first, second in texts if second is not None]
         if len(pairs) == len(texts):
             return self.tokenizer.encode_pairs(pairs)
@@ -206,9 +171,6 @@ class SequenceClassifier(nn.Module):
         If ``pooling`` is "cls" and ``unit_length`` is false, transformers computes the same logits.
         Otherwise it computes other logits, since its classifiers always read the first token as it
         is.
-
-        Raises:
-            ModelError: The folder already contains a model.
         """
         path = Path(path)
         save_encoder(self.encoder, path, head=self._head(), settings=self._settings())
@@ -230,7 +192,6 @@ class SequenceClassifier(nn.Module):
         }
 
     def _head(self) -> dict[str, Tensor]:
-        """Return the layers of the head by published name."""
         return {
             f"{name}.{part}": tensor.cpu()
             for name, layer in self._layers().items()
@@ -246,13 +207,7 @@ class SequenceClassifier(nn.Module):
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Load a folder with a sequence classifier, in float32 on the CPU.
-
-        Raises:
-            ModelError: The folder contains no such model, or `Encoder` does not implement its
-                architecture.
-            WeightsError: The weights are damaged or do not fit the model's settings.
-        """
+        """Load a folder with a sequence classifier, in float32 on the CPU."""
         return cls.from_folder(read_folder(Path(path)))
 
     @classmethod
@@ -268,19 +223,8 @@ class SequenceClassifier(nn.Module):
     ) -> Self:
         """Put a new head on the encoder of a bi-encoder, a pre-trained checkpoint or a classifier.
 
-        Args:
-            path: A model folder.
-            labels: Names of the classes.
-            kind: What the model predicts.
-            max_len: Maximum number of tokens of a text or pair; None: as in the model in ``path``.
-            side: Settings of the head that ``config.json`` cannot hold; None: the defaults.
-            random_weights: Whether to replace the weights of the encoder in ``path`` by random
-                weights of the same shape.
-
-        Raises:
-            ModelError: The folder contains no model, or `Encoder` does not implement its
-                architecture.
-            WeightsError: The weights are damaged or do not fit the model's settings.
+        If ``max_len``, the most tokens of a text or pair, is None, it is that of the model in
+        ``path``. With ``random_weights``, the weights of the encoder are random, of the same shape.
         """
         encoder, tokenizer = start_encoder(path, max_len, random_weights=random_weights)
         pooled = SEQUENCE_HEADS[encoder.config.layout].dense is None
@@ -313,9 +257,6 @@ def trained_pooling(path: str | Path) -> tuple[Pooling, bool]:
     Of pooling modes that a model concatenates, the first one is returned: a head reads one state. A
     folder of an encoder alone was trained for no pooling, so the answer is that of transformers'
     classifiers: the state of the first token, as it is.
-
-    Raises:
-        ModelError: The folder contains no model.
     """
     folder = read_folder(Path(path))
     if not (folder.path / "modules.json").is_file():
@@ -330,7 +271,7 @@ def trained_pooling(path: str | Path) -> tuple[Pooling, bool]:
 def start_encoder(
     path: str | Path, max_len: int | None, *, random_weights: bool
 ) -> tuple[Encoder, TextTokenizer]:
-    """Load encoder and tokenizer for a new head; arguments as for `SequenceClassifier.start`."""
+    """Load encoder and tokenizer for a new head, as `SequenceClassifier.start` does."""
     folder = read_folder(Path(path))
     encoder, tokenizer = load_encoder(folder.transformer_path), load_tokenizer(folder)
     if random_weights:
@@ -350,16 +291,7 @@ def with_pooler(encoder: Encoder, pooler: bool) -> Encoder:
 
 
 def read_labels(read: Checkpoint, out: str, path: Path) -> list[str]:
-    """Return the names of the classes; class n without a name is LABEL_n, as in transformers.
-
-    Args:
-        read: The weights and settings of the model folder.
-        out: Published name of the last layer.
-        path: The folder, for the message.
-
-    Raises:
-        WeightsError: The folder has no weights of the last layer.
-    """
+    """Return the names of the outputs of the last layer, ``out``; LABEL_n if class n has none."""
     if f"{out}.weight" not in read.head:
         raise WeightsError(f"{path} holds no {out}.weight; it is not a classifier.")
     names = read.settings.get("id2label")
@@ -369,11 +301,7 @@ def read_labels(read: Checkpoint, out: str, path: Path) -> list[str]:
 
 
 def fill_head(layers: Mapping[str, nn.Linear], read: Checkpoint, path: Path) -> None:
-    """Load the weights of a head into ``layers``, a mapping from published names to layers.
-
-    Raises:
-        WeightsError: A tensor is missing, has another shape, or is used by no layer.
-    """
+    """Load the weights of a head into ``layers``, a mapping from published names to layers."""
     for name, layer in layers.items():
         state = {part: read.head.get(f"{name}.{part}") for part in ("weight", "bias")}
         try:
@@ -391,11 +319,7 @@ def fill_head(layers: Mapping[str, nn.Linear], read: Checkpoint, path: Path) -> 
 
 
 def _kind(read: Checkpoint, n_labels: int, path: Path) -> LabelKind:
-    """Return the kind of label that a model predicts.
-
-    ``problem_type`` in ``config.json`` decides. Without this key, a model with one label predicts a
-    number, and a model with several labels predicts one class.
-    """
+    """Return the kind of label by ``problem_type``; without it, one label means a number."""
     stated = read.settings.get("problem_type")
     if stated is None:
         return "number" if n_labels == 1 else "class"
@@ -406,11 +330,7 @@ def _kind(read: Checkpoint, n_labels: int, path: Path) -> LabelKind:
 
 
 class CrossEncoder(SequenceClassifier):
-    """A classifier of text pairs whose folder sentence-transformers loads as a CrossEncoder.
-
-    Attributes:
-        activation: Function applied to the logits for predictions, not in training.
-    """
+    """A classifier of text pairs whose folder sentence-transformers loads as a CrossEncoder."""
 
     def __init__(
         self,
@@ -425,13 +345,11 @@ class CrossEncoder(SequenceClassifier):
     ) -> None:
         super().__init__(encoder, tokenizer, labels=labels, kind=kind, segments=segments, side=side)
         single = len(self.labels) == 1
+        # It is applied to the logits for predictions, not in training.
         self.activation = activation or (nn.Sigmoid() if single else nn.Identity())
 
     def scores(self, tokens: PackedTokens) -> Tensor:
-        """Compute scores, float32 (batch,), or (batch, labels) if the model has several labels.
-
-        The logits are divided by the temperature first, which does not change a ranking by score.
-        """
+        """Compute scores, float32 (batch,) or (batch, labels), of logits over the temperature."""
         scores: Tensor = self.activation(self(tokens).float() / self.temperature)
         return scores.squeeze(-1) if len(self.labels) == 1 else scores
 

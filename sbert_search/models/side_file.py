@@ -30,39 +30,24 @@ Pooling = Literal["cls", "mean", "max", "mean_sqrt_len_tokens", "weightedmean", 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SideFile:
-    """Settings of a task head that ``config.json`` has no key for.
+    """Settings of a task head that ``config.json`` has no key for."""
 
-    Attributes:
-        pooling: How the states of the tokens of a text become the state that the head of a sequence
-            classifier reads, such as "cls", the state of the first token, or "mean", the mean.
-        unit_length: Whether that state is scaled to norm 1.
-        temperature: Divides the logits before they are turned into probabilities.
-        threshold: If a text may have several classes, the lowest probability at which a class is
-            predicted.
-        no_answer_threshold: A question has no answer if the score of "no answer" minus the score
-            of the best span is larger than this threshold.
-        overlap: Number of tokens that neighbouring windows of a long text share.
-        max_question: Maximum number of tokens of a question.
-        max_answer: Maximum number of tokens of an answer.
-        scheme: Tagging scheme of the labels of a token classifier; None: the labels do not mark
-            entities.
-        crf: Whether a token classifier has a conditional random field (CRF); `TENSORS` then holds
-            the scores of the CRF.
-
-    Raises:
-        ConfigError: A value is out of range.
-    """
-
+    # How the states of the tokens of a text become the state that the head of a sequence classifier
+    # reads, such as "cls", the state of the first token, or "mean", the mean.
     pooling: Pooling = "cls"
-    unit_length: bool = False
-    temperature: float = 1.0
+    unit_length: bool = False  # whether that state is scaled to norm 1
+    temperature: float = 1.0  # divides the logits before they are turned into probabilities
+    # If a text may have several classes, the lowest probability at which a class is predicted.
     threshold: float = 0.5
+    # A question has no answer if the score of "no answer" minus the score of the best span is
+    # larger than this threshold.
     no_answer_threshold: float = 0.0
-    overlap: int = 128
-    max_question: int = 64
-    max_answer: int = 30
+    overlap: int = 128  # tokens that neighbouring windows of a long text share
+    max_question: int = 64  # most tokens of a question
+    max_answer: int = 30  # most tokens of an answer
+    # Tagging scheme of the labels of a token classifier; None: they do not mark entities.
     scheme: Literal["bio", "bilou"] | None = None
-    crf: bool = False
+    crf: bool = False  # a conditional random field after a token classifier, scores in `TENSORS`
 
     def __post_init__(self) -> None:
         if not 0 < self.temperature < math.inf:
@@ -79,11 +64,7 @@ class SideFile:
 
 
 def read_side_file(folder: Path) -> SideFile:
-    """Read the settings of a task head from `SETTINGS`; without this file, return the defaults.
-
-    Raises:
-        ModelError: The file is damaged, or has an unknown setting or a wrong value.
-    """
+    """Read the settings of a task head from `SETTINGS`; without this file, return the defaults."""
     path = folder / SETTINGS
     if not path.is_file():
         return SideFile()
@@ -98,25 +79,14 @@ def read_side_file(folder: Path) -> SideFile:
 
 
 def write_side_file(folder: Path, side: SideFile) -> None:
-    """Write the settings of a task head to `SETTINGS`, which is replaced if it exists.
-
-    If it does not exist and all settings have their defaults, no file is written.
-    """
+    """Write the settings to `SETTINGS`; if all have their defaults, only over an older file."""
     if side != SideFile() or (folder / SETTINGS).exists():
         values = {name: value for name, value in to_mapping(side).items() if value is not None}
         files.replace_file(folder / SETTINGS, json.dumps(values, indent=2).encode() + b"\n")
 
 
 def read_side_tensors(folder: Path, names: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
-    """Read tensors of a task head from `TENSORS`.
-
-    Args:
-        folder: Folder of the model.
-        names: Shape of each tensor that is needed, by its name.
-
-    Raises:
-        WeightsError: The file is damaged, or a tensor is missing, not finite or of another shape.
-    """
+    """Read tensors of a task head, by name and shape, from `TENSORS`."""
     path = folder / TENSORS
     try:
         tensors = safetensors.torch.load(path.read_bytes())

@@ -1,7 +1,4 @@
-"""Models that give logits for each token of a text: token classifiers, and question answerers.
-
-A layout is the published file format of one model family, such as bert or roberta.
-"""
+"""Models that give logits for each token of a text: token classifiers, and question answerers."""
 
 from __future__ import annotations
 
@@ -41,19 +38,7 @@ from sbert_search.text.tokens.tokenizer import TextTokenizer
 
 
 class PerTokenModel(nn.Module):
-    """An encoder with one linear layer, which gives logits for each token.
-
-    Attributes:
-        encoder: Computes hidden states; it has no pooler.
-        out: The linear layer.
-        labels: Names of the outputs.
-        tokenizer: Turns texts into token ids; its ``max_len`` is the maximum number of tokens of an
-            input.
-        gets_segment_ids: Whether the model gets segment ids, which tell the two texts of a pair
-            apart.
-        temperature: Divides the logits before they are turned into probabilities; `forward` does
-            not apply it.
-    """
+    """An encoder without a pooler and one linear layer, which gives logits for each token."""
 
     TASK: ClassVar[str]  # end of the name of the class in transformers
     OUT: ClassVar[str]  # published name of the linear layer
@@ -71,7 +56,7 @@ class PerTokenModel(nn.Module):
         check_tokenizer(encoder, tokenizer)
         self.encoder, self.tokenizer = with_pooler(encoder, False), tokenizer
         self.labels, self.side = tuple(labels), SideFile() if side is None else side
-        self.temperature = self.side.temperature
+        self.temperature = self.side.temperature  # `forward` does not apply it
         self.gets_segment_ids = segments and encoder.config.token_type_vocab > 1
         self.dropout = nn.Dropout(encoder.config.hidden_dropout)
         self.out = nn.Linear(encoder.config.hidden_size, len(self.labels))
@@ -79,25 +64,11 @@ class PerTokenModel(nn.Module):
 
     @property
     def needs_only_starts(self) -> bool:
-        """Whether the encoder finds each text of a batch only by `PackedTokens.starts`.
-
-        This tensor has the row of the first token of each text. If no other data tells the encoder
-        where a text begins, a batch may end in padding tokens, which belong to no text; see
-        `Encoder.needs_only_starts`.
-        """
+        """Whether texts are found by `PackedTokens.starts` alone; see `Encoder`."""
         return self.encoder.needs_only_starts
 
     def forward(self, tokens: PackedTokens, rows: Tensor | None = None) -> Tensor:
-        """Compute logits.
-
-        Args:
-            tokens: The batch.
-            rows: Indices of the tokens in the batch whose logits are returned, int64 (n,); None:
-                all tokens.
-
-        Returns:
-            Float32 (n, labels).
-        """
+        """Compute logits, float32 (n, labels), of the tokens ``rows``, int64 (n,); None: all."""
         return self.classify(self.states(tokens, rows))
 
     def states(self, tokens: PackedTokens, rows: Tensor | None = None) -> Tensor:
@@ -111,11 +82,7 @@ class PerTokenModel(nn.Module):
         return logits
 
     def save(self, path: str | Path) -> None:
-        """Write a folder from which transformers computes the same logits.
-
-        Raises:
-            ModelError: The folder already contains a model.
-        """
+        """Write a folder from which transformers computes the same logits."""
         path = Path(path)
         head = {f"{self.OUT}.{name}": part.cpu() for name, part in self.out.state_dict().items()}
         settings = {
@@ -133,13 +100,7 @@ class PerTokenModel(nn.Module):
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Load a folder of this package or of transformers, in float32 on the CPU.
-
-        Raises:
-            ModelError: The folder contains no such model, or `Encoder` does not implement its
-                architecture.
-            WeightsError: The weights are damaged or do not fit the model's settings.
-        """
+        """Load a folder of this package or of transformers, in float32 on the CPU."""
         return cls.from_folder(read_folder(Path(path)))
 
     @classmethod
@@ -177,33 +138,13 @@ class PerTokenModel(nn.Module):
         side: SideFile | None = None,
         random_weights: bool = False,
     ) -> Self:
-        """Put a new last layer on the encoder of a model folder.
-
-        Args:
-            path: A model folder.
-            labels: Names of the outputs.
-            max_len: Maximum number of tokens of a text or pair; None: as in the model in ``path``.
-            side: Settings of the head that ``config.json`` cannot hold; None: the defaults.
-            random_weights: Whether to replace the weights of the encoder in ``path`` by random
-                weights of the same shape.
-
-        Raises:
-            ModelError: The folder contains no model, or `Encoder` does not implement its
-                architecture.
-            WeightsError: The weights are damaged or do not fit the model's settings.
-        """
+        """Put a new last layer on the encoder of a model, as `SequenceClassifier.start` does."""
         encoder, tokenizer = start_encoder(path, max_len, random_weights=random_weights)
         return cls(encoder, tokenizer, labels=labels, side=side)
 
 
 class TokenClassifier(PerTokenModel):
-    """A classifier of tokens: the label of a word is the label of its first token.
-
-    Attributes:
-        scheme: Tagging scheme of the labels; None: the labels do not mark entities.
-        crf: Conditional random field (CRF), which scores neighbouring labels; None: the label of
-            each word is chosen without regard to its neighbours.
-    """
+    """A classifier of tokens: the label of a word is the label of its first token."""
 
     TASK, OUT = "ForTokenClassification", "classifier"
 
@@ -217,15 +158,13 @@ class TokenClassifier(PerTokenModel):
         side: SideFile | None = None,
     ) -> None:
         super().__init__(encoder, tokenizer, labels=labels, segments=segments, side=side)
+        # None: the labels do not mark entities.
         self.scheme: Scheme | None = self.side.scheme or _scheme(self.labels)
+        # None: the label of each word is chosen without regard to its neighbours.
         self.crf = LinearChainCrf(self.labels, self.scheme) if self.side.crf else None
 
     def decode(self, emissions: Tensor | NDArray[np.float32]) -> list[int]:
-        """Return the index of the label of each word of one text.
-
-        Args:
-            emissions: The logits of the words, float (words, labels).
-        """
+        """Return the label, as an index, of each word of one text from logits (words, labels)."""
         if self.crf is not None:
             return self.crf.decode(emissions)
         chosen: list[int] = emissions.argmax(-1).tolist()
@@ -252,7 +191,6 @@ class TokenClassifier(PerTokenModel):
 
 
 def _scheme(labels: Sequence[str]) -> Scheme | None:
-    """Return the tagging scheme of labels; None if the labels do not mark entities."""
     try:
         prefixes = [split_tag(label)[0] for label in labels]
     except ValueError:
@@ -261,7 +199,6 @@ def _scheme(labels: Sequence[str]) -> Scheme | None:
 
 
 def _architecture(layout: str, task: str) -> str:
-    """Name of the class in transformers that has the head of a task."""
     return LAYOUTS[layout].architecture.removesuffix("Model") + task
 
 
@@ -271,12 +208,9 @@ _LABELS = ("LABEL_0", "LABEL_1")  # the names that transformers gives to start a
 class QuestionAnswerer(PerTokenModel):
     """Gives each token of a question and its context a logit as start and as end of the answer.
 
-    If there is no answer, start and end are the first token of the input, such as [CLS].
-
-    Attributes:
-        no_answer_threshold: The score of a span is the start logit of its first token plus the end
-            logit of its last token. There is no answer if the score of the span of only the first
-            token of the input, minus the score of the best span, is larger than this threshold.
+    If there is no answer, start and end are the first token of the input, such as [CLS]. This is
+    the case if the score of that span, minus the score of the best span, is larger than
+    ``no_answer_threshold``.
     """
 
     TASK, OUT = "ForQuestionAnswering", "qa_outputs"
@@ -303,10 +237,7 @@ class QuestionAnswerer(PerTokenModel):
 
 
 class Span(NamedTuple):
-    """The tokens from index ``first`` to index ``last``.
-
-    The score is the start logit of the first token plus the end logit of the last token.
-    """
+    """A range of tokens, scored by the start logit of ``first`` plus the end logit of ``last``."""
 
     score: float
     first: int
@@ -318,13 +249,8 @@ def best_spans(
 ) -> list[Span]:
     """Return the spans with the highest scores, best first.
 
-    Of spans with equal scores, the span that begins earlier comes first.
-
-    Args:
-        starts: Logit of each token as the first of the span, float (tokens,).
-        ends: Logit of each token as the last of the span, float (tokens,).
-        n: Maximum number of spans.
-        max_tokens: Maximum number of tokens of a span.
+    ``starts`` and ``ends`` are logits of each token as the first and last of the span, float
+    (tokens,). Of spans with equal scores, the span that begins earlier comes first.
     """
     length = len(starts)
     if not length:

@@ -1,7 +1,5 @@
 """Heads of tokens: the token head, which predicts masked tokens, and a linear-chain CRF.
 
-A layout is the published file format of one model family, such as bert or roberta.
-
 A path gives each item of a sequence one tag. The score of a path is the sum of the emissions (the
 scores that the model gives to each tag for its item), the transitions (a score for each two
 neighbouring tags), the start score of the first tag, and the end score of the last tag.
@@ -29,35 +27,19 @@ from sbert_search.tag_schemes import Scheme, may_follow
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenHeadLayout:
-    """The names that one layout gives to the heads for pre-training.
+    """The names in one layout of the heads for pre-training; None: it has no such part."""
 
-    Attributes:
-        masked: Name of the class in transformers that has only the token head.
-        dense: Name of the layer before the output matrix.
-        norm: Name of the layer norm after ``dense``.
-        biases: Names of the bias over the vocabulary; a checkpoint has one or more of them, and
-            `MaskedLanguageModel.save` writes the first.
-        decoder: Name of the output matrix, which equals the embedding table.
-        activation: Activation after ``dense``; None: the activation of the encoder.
-        paired: Name of the class in transformers that also classifies pairs of segments; None: the
-            layout has no such class.
-        pair: Name of the classifier of segment pairs in ``paired``, which reads the output of the
-            pooler; None: the layout has no such classifier.
-        settings: Keys of ``config.json`` that the head needs, with their values.
-        positions: Name of the position table of DeBERTa's enhanced mask decoder, which adds
-            absolute positions before the token head; None: the layout has no such decoder.
-    """
-
-    masked: str
-    dense: str
-    norm: str
+    masked: str  # class in transformers that has only the token head
+    dense: str  # layer before the output matrix
+    norm: str  # layer norm after ``dense``
+    # Bias over the vocabulary: a checkpoint has one or more of these names. The first is written.
     biases: tuple[str, ...]
-    decoder: str
-    activation: str | None = None
-    paired: str | None = None
-    pair: str | None = None
-    settings: Mapping[str, object] = field(default_factory=dict)
-    positions: str | None = None
+    decoder: str  # output matrix, which equals the embedding table
+    activation: str | None = None  # after ``dense``; None: that of the encoder
+    paired: str | None = None  # class in transformers that also classifies pairs of segments
+    pair: str | None = None  # classifier of pairs in ``paired``, which reads the pooler's output
+    settings: Mapping[str, object] = field(default_factory=dict)  # keys of ``config.json``
+    positions: str | None = None  # position table of DeBERTa's enhanced mask decoder
 
 
 TOKEN_HEADS = {
@@ -129,15 +111,7 @@ class TokenHead(nn.Module):
         fill_fresh(self.dense, config)
 
     def forward(self, states: Tensor, table: Tensor) -> Tensor:
-        """Compute logits.
-
-        Args:
-            states: Hidden states of the tokens to predict, float (n, hidden).
-            table: The embedding table, float (vocab, table_size).
-
-        Returns:
-            Float (n, vocab).
-        """
+        """Compute logits (n, vocab) from states (n, hidden) and the table (vocab, table_size)."""
         return linear(self.norm(self.activation(self.dense(states))), table, self.bias)
 
 
@@ -148,43 +122,28 @@ def fill_fresh(linear: nn.Linear, config: EncoderConfig) -> None:
 
 
 class ChainScores(NamedTuple):
-    """The parts of a path's score that depend only on the tags, not on the items.
+    """The parts of a path's score that depend only on the tags, not on the items."""
 
-    Attributes:
-        start: Score of each tag as the first one, float (labels,).
-        transitions: Score of tag j directly after tag i, float (labels, labels).
-        end: Score of each tag as the last one, float (labels,).
-    """
-
-    start: Tensor
-    transitions: Tensor
-    end: Tensor
+    start: Tensor  # score of each tag as the first one, float (labels,)
+    transitions: Tensor  # score of tag j directly after tag i, float (labels, labels)
+    end: Tensor  # score of each tag as the last one, float (labels,)
 
 
 def crf_negative_log_likelihood(
     emissions: Tensor, tags: Tensor, lengths: Tensor, chain: ChainScores
 ) -> Tensor:
-    """Negative log-likelihood of the true path of each sequence among all paths.
+    """Negative log-likelihood of the true path of each sequence among all paths, float32 (n,).
 
-    Args:
-        emissions: Score of each tag for each item, float (n, longest, labels), with any finite
-            values after the end of a sequence.
-        tags: The true tags, int64 (n, longest), with any tag from 0 to labels - 1 after the end of
-            a sequence.
-        lengths: Number of items of each sequence, at least 1, int64 (n,).
-        chain: Scores of starts, transitions and ends.
-
-    Returns:
-        Float32 (n,), in nats.
+    Emissions are float (n, longest, labels), ``tags`` int64 (n, longest), and ``lengths``, each at
+    least 1, int64 (n,). Emissions after the end of a sequence are any finite values, and tags there
+    any tags.
     """
     return log_partition(emissions, lengths, chain) - path_scores(emissions, tags, lengths, chain)
 
 
 def log_partition(emissions: Tensor, lengths: Tensor, chain: ChainScores) -> Tensor:
-    """Logarithm of the sum of exp(score) over all paths of each sequence; float32 (n,).
-
-    It is computed by the forward algorithm. Arguments are those of `crf_negative_log_likelihood`.
-    """
+    """Logarithm of the sum of exp(score) over all paths of each sequence; float32 (n,)."""
+    # This is the forward algorithm.
     emissions, transitions = emissions.float(), chain.transitions.float()
     # (n, labels): log of the sum of exp(score) over all paths so far that end in each tag.
     scores = chain.start.float() + emissions[:, 0]
@@ -195,10 +154,7 @@ def log_partition(emissions: Tensor, lengths: Tensor, chain: ChainScores) -> Ten
 
 
 def path_scores(emissions: Tensor, tags: Tensor, lengths: Tensor, chain: ChainScores) -> Tensor:
-    """Score of one path of each sequence; float32 (n,).
-
-    Arguments are those of `crf_negative_log_likelihood`.
-    """
+    """Score of one path of each sequence; float32 (n,)."""
     n, longest = tags.shape
     inside = torch.arange(longest, device=tags.device) < lengths.unsqueeze(1)
     emitted = emissions.float().gather(2, tags.unsqueeze(2)).squeeze(2)
@@ -216,22 +172,10 @@ _FORBIDDEN = -1e4  # score of forbidden labels and transitions; finite, so gradi
 
 
 class LinearChainCrf(nn.Module):
-    """Scores of the first label, of the last label and of neighbouring labels of a sequence.
-
-    Attributes:
-        start: Score of each label as the first one, (labels,).
-        transitions: Score of label j directly after label i, (labels, labels).
-        end: Score of each label as the last one, (labels,).
-    """
+    """Trained `ChainScores`, with labels as tags."""
 
     def __init__(self, labels: Sequence[str], scheme: Scheme | None) -> None:
-        """Start with scores of 0.
-
-        Args:
-            labels: The labels, in order.
-            scheme: Scheme of the labels, which says which label may follow which; None: every label
-                may follow every label.
-        """
+        """Start with scores of 0; without a scheme, every label may follow every label."""
         super().__init__()
         n = len(labels)
         self.start = nn.Parameter(torch.zeros(n))
@@ -244,10 +188,7 @@ class LinearChainCrf(nn.Module):
         self.register_buffer("allowed", torch.from_numpy(allowed), persistent=False)
 
     def chain(self) -> ChainScores:
-        """Return the scores, with -10,000 for labels and transitions that the scheme forbids.
-
-        A scheme can forbid a label at the start, at the end, or directly after another label.
-        """
+        """Return the scores, with -10,000 for what the scheme forbids."""
         allowed = self.get_buffer("allowed")
         return ChainScores(
             self.start.masked_fill(~allowed[-1, :-1], _FORBIDDEN),
@@ -263,13 +204,8 @@ class LinearChainCrf(nn.Module):
     def decode(self, emissions: Tensor | NDArray[np.float32]) -> list[int]:
         """Find the path of the highest score of one sequence, by the Viterbi algorithm.
 
-        Args:
-            emissions: Score of each label of each item, float (items, labels).
-
-        Returns:
-            The index of the label of each item. Of several best paths, the one with the smallest
-            last label is taken; of several such paths, the one with the smallest label before it,
-            and so on.
+        Emissions are float (items, labels). Of several best paths, the one with the smallest last
+        label is taken; of several such paths, the one with the smallest label before it, and so on.
         """
         start, moves, end = (part.float().cpu().numpy() for part in self.chain())
         given = emissions.float().cpu().numpy() if isinstance(emissions, Tensor) else emissions

@@ -25,15 +25,10 @@ _BLOCK_LOGITS = 2**18  # logits computed at a time on a CPU: 1 MiB in fp32, fits
 
 
 def token_cross_entropy(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Cross-entropy of the tokens that have a label; all tokens may be without a label.
+    """Cross-entropy of the tokens that have a label, in nats, and the number of these tokens.
 
-    Args:
-        logits: Float (..., classes).
-        labels: The true class of each token, int64 (...); `IGNORED` for tokens without a label.
-
-    Returns:
-        Sum of the negative log-likelihoods of the labelled tokens in nats, and the number of these
-        tokens.
+    Logits are float (..., classes), ``labels`` int64 (...), `IGNORED` for tokens without a label.
+    All tokens may be without a label.
     """
     flat, scores = labels.flatten(), logits.flatten(0, -2)
     if scores.device.type == "cpu" and scores.requires_grad:
@@ -84,14 +79,7 @@ class _CrossEntropy(torch.autograd.Function):
 
 
 def replaced_token_loss(logits: Tensor, replaced: Tensor) -> tuple[Tensor, int]:
-    """Binary cross-entropy of a discriminator that detects replaced tokens.
-
-    Args:
-        logits: Log-odds that each token was replaced, float (n,).
-        replaced: Whether each token was replaced, bool (n,).
-
-    Returns:
-        Sum of the losses of the n tokens in nats, and n.
+    """Binary cross-entropy, in nats, of the log-odds, float (n,), that tokens were replaced.
 
     Source: Clark et al. 2020, ELECTRA, section 2 (arXiv:2003.10555).
     """
@@ -100,16 +88,9 @@ def replaced_token_loss(logits: Tensor, replaced: Tensor) -> tuple[Tensor, int]:
 
 
 def soft_target_loss(student: Tensor, teacher: Tensor, temperature: float) -> tuple[Tensor, int]:
-    """KL divergence between the distributions of teacher and student over a vocabulary.
+    """KL(teacher || student) over a vocabulary in nats, times the squared temperature.
 
-    Args:
-        student: Logits of the student, float (n, vocab), one row for each token.
-        teacher: Logits of the teacher, float (n, vocab); they get no gradient.
-        temperature: Divides the logits of both models.
-
-    Returns:
-        Sum of KL(teacher || student) over the n tokens in nats, times the squared temperature; and
-        n.
+    Logits are float (n, vocab), one row for each token; those of the teacher get no gradient.
 
     Sources: Hinton et al. 2015 (arXiv:1503.02531) section 2; Sanh et al. 2019, DistilBERT, section
     3 (arXiv:1910.01108).
@@ -120,14 +101,7 @@ def soft_target_loss(student: Tensor, teacher: Tensor, temperature: float) -> tu
 
 
 def cosine_loss(student: Tensor, teacher: Tensor) -> tuple[Tensor, int]:
-    """Cosine distance between the hidden states of a student and its teacher.
-
-    Args:
-        student: Hidden states of the student, float (n, hidden), one row for each token.
-        teacher: Hidden states of the teacher, float (n, hidden); they get no gradient.
-
-    Returns:
-        Sum of 1 - cosine over the n tokens, and n.
+    """1 - cosine between the hidden states (n, hidden) of a student and those of its fixed teacher.
 
     Source: Sanh et al. 2019, DistilBERT, section 3 (arXiv:1910.01108).
     """

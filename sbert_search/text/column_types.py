@@ -45,11 +45,7 @@ FLAGS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0":
 
 
 def parse_type(name: str) -> ColumnType:
-    """Return the column type that a user names: ``text``, ``int``, ``list[date]``, ...
-
-    Raises:
-        ConfigError: There is no such type; the message suggests a similar name or lists names.
-    """
+    """Return the column type that a user names: ``text``, ``int``, ``list[date]``, ..."""
     inner = re.fullmatch(r"list\[(.*)\]", name)
     stored = f"list[{_ALIASES.get(inner[1], inner[1])}]" if inner else _ALIASES.get(name, name)
     if stored not in get_args(ColumnType):
@@ -72,10 +68,7 @@ def type_of(value: object, name: str) -> ColumnType:
     """Return the column type of a typed value, such as one of JSON; CSV cells are not typed.
 
     A list without values, apart from nulls, is a ``list[string]``. A list that must be stored as
-    JSON text is a ``string`` (see `ColumnType`).
-
-    Raises:
-        BadRow: No column type holds the value.
+    JSON text is a ``string`` (see `ColumnType`). If no type holds the value, `BadRow` is raised.
     """
     if isinstance(value, list):
         return _type_of_list(value, name)
@@ -93,10 +86,9 @@ def type_of(value: object, name: str) -> ColumnType:
 
 
 def type_of_cell(cell: str) -> ColumnType:
-    """Return the type of an untyped cell, such as one of CSV, which is a text.
+    """Return the type of an untyped cell, such as one of CSV: the first that can represent it.
 
-    The result is the first of int64, float64, date and bool that can represent the cell, else
-    string.
+    The order is int64, float64, date, bool, string; an integer beyond 64 bits is a string.
     """
     if _INTEGER.fullmatch(cell):
         # An int64 has at most 20 characters. `int` refuses a text of over 4,300 digits.
@@ -127,17 +119,9 @@ def exact_as_float(integer: int | str) -> bool:
 def as_type(
     value: object, own: ColumnType, kind: ColumnType, typed: bool, name: str
 ) -> MetadataValue:
-    """Convert a value from its own type to the type that was inferred for its column.
+    """Convert a value of the type ``own`` to the type of its column; `BadRow` if it does not fit.
 
-    Args:
-        value: The value.
-        own: Type of the value itself, from `type_of` or `type_of_cell`.
-        kind: Type of the column.
-        typed: True: the value has a type, as in JSON. False: it is an untyped cell, as in CSV.
-        name: Name of the column, for messages.
-
-    Raises:
-        BadRow: The value does not fit the column.
+    ``typed``: the value has a type, as in JSON; otherwise it is an untyped cell, as in CSV.
     """
     if isinstance(value, list):
         return _list_as_type(value, own, kind, name)
@@ -163,11 +147,7 @@ def as_type(
 
 
 def as_text(value: object, name: str) -> str:
-    """Write a value as text: a text unchanged, a date or a time in ISO 8601, others as JSON.
-
-    Raises:
-        BadRow: The value is nested too deep, or its text has a NUL or a lone surrogate.
-    """
+    """Write a value as text: a text unchanged, a date or a time in ISO 8601, others as JSON."""
     if isinstance(value, str):
         return check_text(value, name)
     if isinstance(value, date):  # or its subclass datetime

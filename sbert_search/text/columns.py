@@ -30,13 +30,10 @@ from sbert_search.text.formats.rows import BadRow, check_text
 
 
 def as_declared(value: object, kind: ColumnType, name: str) -> MetadataValue:
-    """Convert a value to the type that the user has chosen for its column.
+    """Convert a value exactly to the type that the user chose for its column, or raise `BadRow`.
 
     Text is parsed. The text of a list is a JSON list, or values separated by semicolons. A single
     value other than text becomes a list of one value.
-
-    Raises:
-        BadRow: The text cannot be parsed, or another value cannot be converted exactly.
     """
     inner = element_type(kind)
     if inner is not None:
@@ -114,17 +111,9 @@ class Columns:
     - A column with a declared type keeps it: each value is converted to this type, and text is
       parsed.
 
-    Args:
-        known: Initial types, such as the column types of an existing index.
-        widens: Returns whether a known column can get another type: float64 represents all stored
-            integers of an int64 column exactly, or all stored lists of a list column are empty. It
-            is called with the column name before that column gets the other type.
-        declared: Types that the user has chosen, by column.
-
-    Raises:
-        ConfigError: A declared type differs from the known type of the column. One difference is
-            allowed: a column declared as int64 may be known as float64, since it may have been
-            int64 before it widened. It stays float64.
+    ``known`` are the types of an existing index. ``widens`` returns whether a known column can get
+    another type: float64 represents all stored integers of an int64 column exactly, or all stored
+    lists of a list column are empty. It is called before the column gets the other type.
     """
 
     def __init__(
@@ -140,7 +129,7 @@ class Columns:
             name: _agreed(name, kind, self.types.get(name, kind))
             for name, kind in (declared or {}).items()
         }
-        self._unchecked = {  # known int64 columns for which `widens` has not been called yet
+        self._unchecked = {  # known columns for which `widens` may yet be called
             name for name, kind in self.types.items() if kind in ("int64", "list[string]")
         }
         self._untyped: set[str] = set()  # columns with only untyped cells so far
@@ -150,16 +139,7 @@ class Columns:
         self._exact_only: set[str] = {n for n, kind in self.types.items() if element_type(kind)}
 
     def learn(self, metadata: Mapping[str, Any], *, typed: bool) -> None:
-        """Update the column types with a row; a row that does not fit them changes no type.
-
-        Args:
-            metadata: The values of the row by column.
-            typed: As for `as_type`.
-
-        Raises:
-            BadRow: A value does not fit its column, a column name has a NUL or a lone surrogate, or
-                there are too many columns.
-        """
+        """Update the column types with a row; a row that does not fit raises `BadRow` first."""
         changed, exact_only = {}, set()
         for name, value in metadata.items():
             kind = self._type_with(name, value, typed)
@@ -191,11 +171,9 @@ class Columns:
         return copied
 
     def convert(self, metadata: Mapping[str, Any], *, typed: bool) -> dict[str, MetadataValue]:
-        """Convert the values of a row to the types of their columns.
+        """Convert the values of a row to the types of their columns; `BadRow` if one does not fit.
 
-        Raises:
-            BadRow: A value does not fit its column.
-            NewColumnError: The row has a column that `learn` saw in no row.
+        A row with a column that `learn` saw in no row raises `NewColumnError`.
         """
         if not metadata.keys() <= self.types.keys():
             # `learn` raises BadRow again if it rejected this row before. Otherwise the row is new.
@@ -211,7 +189,7 @@ class Columns:
         return values
 
     def _type_with(self, name: str, value: Any, typed: bool) -> ColumnType:
-        """Return the type that a column gets when a value is added; raise BadRow as in `learn`."""
+        """Return the type that a column gets when a value is added."""
         if name in self._declared:
             as_declared(value, self._declared[name], name)
             return self._declared[name]
@@ -231,10 +209,7 @@ class Columns:
         return known
 
     def _list_type(self, name: str, known: ColumnType, own: ColumnType, value: Any) -> ColumnType:
-        """Return the type of a column of type ``known`` after a value of another type, ``own``.
-
-        The value is a list, or the column is a list column.
-        """
+        """Return the new type of a list column, or of a column that gets a list."""
         if isinstance(value, list) and not present(value):
             return known
         if name in self._unchecked and element_type(own):
@@ -277,7 +252,10 @@ def join_types(a: ColumnType, b: ColumnType) -> ColumnType:
 
 
 def _agreed(name: str, declared: ColumnType, known: ColumnType) -> ColumnType:
-    """Check that the declared type of a column agrees with its known type; return the latter."""
+    """Check that the declared type of a column agrees with its known type; return the latter.
+
+    A column declared as int64 may have widened to float64.
+    """
     if declared != known and (declared, known) != ("int64", "float64"):
         raise ConfigError(
             f"column_types: the column {name!r} is declared as {declared}, but it is {known} in "

@@ -38,21 +38,12 @@ _BLOCKS = (ast.If, ast.Try, ast.TryStar, ast.ExceptHandler, ast.With)
 def stdlib_documents(folder: Path | None = None) -> Iterator[Document]:
     """Yield a document for each public module, class, function and method with a docstring.
 
-    The source files are parsed, never imported. Folders in `SKIPPED_FOLDERS`, such as tests and
-    installed packages, are not read. The id and the title of a document are the qualified name of
-    its object, such as ``textwrap.wrap``. Its metadata are ``package``, ``module``, ``kind``
-    (module, class, function or method), ``line`` and ``words`` (the number of words of the text).
-    Docstrings of fewer than 5 words are skipped. A docstring of over 1,000 characters is cut after
-    its last paragraph that ends within 1,000 characters. It is cut at 1,000 characters if there is
-    no such paragraph, or if fewer than 5 words would be left. Documents are sorted by path and
-    line. If a file defines a name several times, the first definition whose docstring is not
-    skipped counts.
-
-    Args:
-        folder: Folder of the library; None: the standard library of the running Python.
-
-    Raises:
-        CorpusError: The folder contains no Python source.
+    The source files in ``folder`` (None: the standard library of the running Python) are parsed,
+    never imported. The id and the title of a document are the qualified name of its object, such as
+    ``textwrap.wrap``. Its metadata are ``package``, ``module``, ``kind``, ``line`` and ``words``
+    (the number of words). Docstrings of fewer than 5 words are skipped; those of over 1,000
+    characters are cut, after a paragraph if possible. Documents are sorted by path and line. If a
+    file defines a name several times, the first definition whose docstring is not skipped counts.
     """
     folder = folder or Path(sysconfig.get_path("stdlib"))
     paths = sorted(_source_files(folder))

@@ -49,24 +49,12 @@ _OF_FILES = Roles(id="id", text=("text",), title="title")
 
 @dataclass(frozen=True, slots=True)
 class ReadBatch:
-    """A batch of consecutive input rows: their documents, and the rejected rows.
-
-    `CorpusReader.batches` explains blocks.
-
-    Attributes:
-        documents: Documents in input order.
-        rejects: Rejected rows in input order.
-        rows_end: Number of input rows from the start of the first source to the end of this batch.
-            A later pass can resume there.
-        vectors: The vectors that the user gave for the documents, float32 (n_documents, dim); None:
-            a model computes them.
-        starts_block: Whether the batch is the first one of its block.
-        ends_block: Whether the batch is the last one of its block.
-    """
+    """A batch of consecutive input rows, in input order; `CorpusReader.batches` explains blocks."""
 
     documents: list[Document]
     rejects: list[Reject]
-    rows_end: int
+    rows_end: int  # input rows from the start of the first source; a later pass can resume there
+    # Given by the user, float32 (n_documents, dim); None: a model computes them.
     vectors: Vectors | None = None
     starts_block: bool = True
     ends_block: bool = True
@@ -74,29 +62,17 @@ class ReadBatch:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """The result of the first pass over all sources, which checks every row.
+    """The result of the first pass over all sources, which checks every row."""
 
-    Attributes:
-        rows: Number of input rows, including the rejected ones.
-        rejected: Number of rejected rows.
-        sha256: Hash of the content of all sources (see `sources.content_sha256`), and of the array
-            of vectors if there is one.
-        columns: Type of every metadata column.
-        dim: Number of dimensions of the given vectors; None: no vectors are given, or all their
-            rows were rejected.
-    """
-
-    rows: int
+    rows: int  # including the rejected ones
     rejected: int
-    sha256: str
+    sha256: str  # of the content of all sources, and of the array of vectors if there is one
     columns: Mapping[str, ColumnType]
-    dim: int | None = None
+    dim: int | None = None  # None: no vectors are given, or all their rows were rejected
 
 
 @dataclass(slots=True)
 class _FilePlan:
-    """The fields and row counts of one file, as the survey found them."""
-
     file: SourceFile
     stamp: tuple[int, int]  # size and modification time
     first_row: int  # number of rows of all files before this one
@@ -111,7 +87,6 @@ class _FilePlan:
     places: array[int] = field(default_factory=partial(array, "q"))
 
     def is_moved(self, number: int, place: str) -> bool:
-        """Whether row ``number`` of the file, from 0, was at another position in the survey."""
         return bool(self.places) and self.places[number] != hash(place)
 
 
@@ -126,48 +101,30 @@ class CorpusReader:
     used.
 
     If a file is damaged, such as a truncated gzip file, the part from the damage on counts as one
-    rejected row. In a damaged Parquet row group every row that cannot be decoded counts as one
-    rejected row. With ``on_error="skip"`` the rows before the damage are kept. Standard input, rows
-    in memory and the results of queries are copied to a temporary file, so that they can be read
-    twice.
+    rejected row; in a damaged Parquet row group, each row that cannot be decoded does. Standard
+    input, rows in memory and the results of queries are copied to a temporary file, so that they
+    can be read twice.
 
     Args:
-        sources: A path, a glob or ``-`` (standard input), or several of them; or rows in memory,
-            such as dicts, `Document` objects or a data frame.
-        fields: Names of the id, text, title and vector fields; None: the first three are detected,
-            and no field holds vectors. For `Document` objects only the vector field is used, since
-            they have an id, a text and a title of their own.
+        fields: Names of fields; None: the id, text and title are detected. Of `Document` objects
+            only the vector field is used.
         on_error: "stop": raise at the first bad row. "skip": return bad rows as `Reject` objects.
-        columns: Known types of metadata columns, such as those of an existing index. An int64
-            column may still become float64, and a column of empty lists a list of another type.
-        widens: Returns whether a known column can get another type; see `Columns`.
+        columns: Types of the metadata columns of an existing index.
+        widens: See `Columns`.
         batch_rows: Maximum input rows per batch. A batch ends earlier if its documents and given
             vectors take 16 MiB, or less with a small memory budget (see `memory.shares`).
-        memory_bytes: Memory budget of the process, from which `memory.shares` computes the limits
-            of a row and of a batch. None: no budget; a row may take 64 MiB of its file.
-        vectors: Given vectors, one for each row in input order, including rejected rows; None:
-            there are none, unless ``fields`` names a vector field.
-        vector_rule: Dimensions and values that given vectors must have.
-        root: Folder; the id of a file that is a document is its path relative to this folder.
-            "common": the deepest folder that contains all sources with such files. None, or a file
-            outside the root: the path is relative to the folder that the source names.
-        text_as: What a document is in a ``.txt`` file that is itself a source: one of its "lines",
-            or the whole "file"; None: a line, and a note says so.
+        memory_bytes: Memory budget of the process; None: a row may take 64 MiB of its file.
+        vectors: One for each row in input order, including rejected rows.
+        root: Folder to which the ids of files are relative; see `Root`.
+        text_as: Whether a line or the whole file is a document, for a ``.txt`` file that is itself
+            a source; None: a line, and a note says so.
         stored: Names among ``fields`` that an index stores from its build. A file may lack a stored
             name that detection may find, and a row may lack a stored vector; a model then embeds
-            its text. None: each file has all named fields.
-        metadata_fields: The fields that become metadata columns; None: all but those of id, text,
-            title and vector. Files that are documents always keep the columns path and page.
-        column_types: Types that the user has chosen for metadata columns, by column, such as
-            ``int`` (see `column_types.parse_type`). The values of these columns are converted.
-        query: The query whose result is the rows of a database; None: a database must have only one
-            table or view, which is read.
-
-    Raises:
-        ConfigError: ``column_types`` has an unknown type, or contradicts ``columns``; or ``query``
-            is given, and no source is a database.
-        CorpusError: There is no source, a source is absent or of unknown format, the query fails,
-            or rows in memory cannot be copied.
+            its text.
+        metadata_fields: Fields that become metadata columns; None: all others. Files that are
+            documents always keep the columns path and page.
+        column_types: Types that the user has chosen, by column, as `parse_type` reads them.
+        query: The query on each database; None: a database must have only one table or view.
     """
 
     def __init__(
@@ -228,14 +185,7 @@ class CorpusReader:
     def survey(self, *, allow_empty: bool = False) -> Survey:
         """Check every row once, and decide the fields of each file and all column types.
 
-        Args:
-            allow_empty: Whether the sources may have no rows.
-
-        Raises:
-            CorpusError: There are no rows; a file cannot be read or has no text field; a named
-                field is missing; the numbers of given vectors and rows differ; or, with
-                ``on_error="stop"``, a row is bad. For a bad row, the message has its position, the
-                reason and the bad value.
+        Without ``allow_empty``, sources without rows are an error.
         """
         self._columns = Columns(self._known, self._widens, self._declared)
         self._unseen = {*self.fields.texts, *(self._chosen or ()), *self._declared}
@@ -263,26 +213,21 @@ class CorpusReader:
 
         The input is cut into blocks. A block ends at each multiple of ``batch_rows`` rows of all
         sources together, or earlier if its documents and given vectors reach the memory limit of a
-        batch. A block is one batch, or several if ``share`` is given. If rows may lack a stored
-        vector, a block also ends where rows with and without a vector follow each other.
+        batch. If rows may lack a stored vector, a block also ends where rows with and without a
+        vector follow each other.
 
-        Args:
-            skip_rows: The ``rows_end`` of a batch of an earlier pass with the same ``share``. Only
-                the rows after that batch are yielded, in the same batches as in the earlier pass.
-                To find the ends of blocks, reading starts at the last multiple of ``batch_rows``.
-            share: Returns which share of a batch a document fills. A batch ends with the document
-                at which the shares add up to 1, or at the end of its block. None: a batch is a
-                whole block.
+        A block is one batch, or several if ``share`` is given. ``share`` returns which share of a
+        batch a document fills, and a batch ends with the document at which the shares add up to 1.
 
-        Raises:
-            CorpusError: In the same cases as `survey`, or a file was changed after the survey.
+        ``skip_rows`` is the ``rows_end`` of a batch of an earlier pass with the same ``share``.
+        Only the rows after it are yielded, in the same batches as in the earlier pass.
         """
         if not self._plans:
             self.survey()
         documents: list[Document] = []
         vectors: list[Vectors] = []
         rejects: list[Reject] = []
-        rows = skip_rows - skip_rows % self._batch_rows
+        rows = skip_rows - skip_rows % self._batch_rows  # to find the ends of blocks
         all_rows = sum(plan.rows for plan in self._plans)
         block_bytes, filled, starts_block = 0, 0.0, True
         for item in self._items(rows):
@@ -356,10 +301,7 @@ class CorpusReader:
         return dataclasses.replace(roles, metadata=self._chosen, needs_text=needs_text)
 
     def _require_seen(self) -> None:
-        """Refuse a named field that no row has, unless the rows are added to an index.
-
-        The rows that are added may lack a field that other rows of the index have.
-        """
+        # Rows that are added to an index may lack a field that other rows of the index have.
         if self._unseen and self._known is None:
             name, shown = min(self._unseen), self._files[0].shown
             more = f" and {len(self._files) - 1} more" if len(self._files) > 1 else ""
@@ -393,15 +335,7 @@ class CorpusReader:
         return None
 
     def _vector(self, parts: RowParts, number: int) -> Vectors | None:
-        """Return the given vector of a row, or None if a model embeds its text.
-
-        Args:
-            parts: The parts of the row.
-            number: Number of the row in all sources, from 0.
-
-        Raises:
-            BadRow: The vector cannot be used.
-        """
+        """Return the given vector of a row; None: a model embeds its text."""
         if self._vectors is None:
             return None
         if self._vectors.given:
@@ -435,12 +369,8 @@ class CorpusReader:
             skip = 0
 
     def _require_unchanged(self) -> None:
-        """Raise an error if the file that is being read was written to since the survey.
-
-        A folder is not checked, since other files, such as those of the index, may be written to it
-        meanwhile.
-        """
         plan = self._reading
+        # A folder is not compared: other files, such as those of the index, may be written to it.
         if plan and plan.file.format != "folder" and _stamp(plan.file) != plan.stamp:
             raise _changed(plan.file)
 
@@ -462,7 +392,6 @@ class CorpusReader:
         return document, vector
 
     def _refuse(self, reject: Reject) -> None:
-        """Raise the error of a bad row, unless bad rows are to be skipped."""
         if self.on_error == "stop":
             skip = "Fix it, or pass --on-error skip."
             raise reject.error(if_offered("--on-error", skip, "Fix it."))

@@ -130,24 +130,14 @@ class FieldNames:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Roles:
-    """Names of the fields of one file.
+    """Names of the fields of one file."""
 
-    Attributes:
-        id: Field of the id; None: an id is made from the file name and the number of the line or
-            row.
-        text: Fields of the text.
-        title: Field of the title; None: there is none.
-        vector: Field of a given vector; None: there is none.
-        needs_text: Whether a row without title and text is bad.
-        metadata: Fields that are kept as metadata; None: all fields not named above.
-    """
-
-    id: str | None
+    id: str | None  # None: an id is made from the file name and the number of the line or row
     text: tuple[str, ...]
     title: str | None
     vector: str | None = None
-    needs_text: bool = True
-    metadata: frozenset[str] | None = None
+    needs_text: bool = True  # whether a row without title and text is bad
+    metadata: frozenset[str] | None = None  # None: all fields not named above
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,13 +152,7 @@ class RowParts:
 
 
 def row_parts(row: RawRow, roles: Roles, file_name: str) -> RowParts:
-    """Check a row and split it into its parts.
-
-    Raises:
-        BadRow: The file has an id field, and the id is missing, blank or too long; the id, title or
-            text has the wrong type; title and text are both blank, although a row needs a text;
-            an object is nested too deep; or a string has a lone surrogate or a NUL.
-    """
+    """Split a row into its parts; raises `BadRow` if it cannot be used."""
     metadata = dict(row.values)
     vector = metadata.pop(roles.vector, None) if roles.vector else None
     title = _text_of(metadata.pop(roles.title, None), roles.title) if roles.title else ""
@@ -214,12 +198,7 @@ def _text_of(value: object, name: str) -> str:
 
 
 def checked_id(value: object, name: str) -> str:
-    """Check an id and return it as text.
-
-    Raises:
-        BadRow: The id is missing, blank, too long, or neither a text nor an integer; or it has a
-            lone surrogate or a NUL.
-    """
+    """Return an id as text; raises `BadRow` if it cannot be used."""
     if value is None or value == "":
         raise BadRow(f"the row has no id ({name!r} is missing or empty)")
     if isinstance(value, int) and not isinstance(value, bool):

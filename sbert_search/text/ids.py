@@ -23,10 +23,6 @@ def id_column(ids: IdsLike) -> tuple[pa.Array, dict[int, BadRow]]:
     """Return a column of ids, large_string (n,), and the reasons why some ids cannot be used.
 
     The column has "" for each unusable id. The reasons are stored by row number from 0.
-
-    Raises:
-        CorpusError: ``ids`` is a single text, is not iterable, or is an array with more or less
-            than one dimension.
     """
     is_listed = isinstance(ids, Iterable) and not isinstance(ids, str)
     if not is_listed or (isinstance(ids, np.ndarray) and ids.ndim != 1):
@@ -75,18 +71,9 @@ def _checked(row: int, value: object, bad_rows: dict[int, BadRow]) -> str:
 
 
 def read_ids(stream: BinaryIO, shown: str) -> list[str]:
-    r"""Read ids unchanged, including white space.
+    r"""Read a UTF-8 file with one id per line, white space included; empty lines are dropped.
 
-    The file is UTF-8. Only ``\n`` and ``\r\n`` end a line, so an id may contain the other line
-    separators of Unicode. A byte order mark at the start and empty lines are dropped.
-
-    Args:
-        stream: Bytes of the file.
-        shown: Name of the file in messages.
-
-    Raises:
-        CorpusError: A line cannot be read, is not UTF-8 or is longer than 64 MiB; the message has
-            the number of the line.
+    Only ``\n`` and ``\r\n`` end a line, so an id may contain the other line separators of Unicode.
     """
     ids = []
     for number, data, problem in read_lines(stream):

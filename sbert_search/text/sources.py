@@ -93,31 +93,21 @@ _TWO_STARS = re.compile(r"(?:^|(?P<slash>/+))\*\*(?:/+\*\*)*(?:/+|$)")
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """One file to read, or one folder of files.
-
-    Attributes:
-        path: Path of the file or folder.
-        shown: Its name in messages and in ``Document.source``.
-        name: For a file of rows: its name in ``<name>#<number>``, the id that a row gets if the
-            file has no id field. For a file that is a document: the id. For a folder of such files:
-            the beginning of their ids.
-        format: Its format.
-        root: The folder to which ``name`` is a relative path. None: there is no root, the file lies
-            outside it, or the file holds rows.
-        only: Paths of the files to read in a folder, relative to it; None: all.
-        origin: The database from which the rows were copied to this file; None: the rows are from
-            no database.
-        holds_documents: Whether the rows were copied from `Document` objects. Their fields of id,
-            title and text are named ``_id``, ``title`` and ``text``.
-    """
+    """One file to read, or one folder of files."""
 
     path: Path
-    shown: str
+    shown: str  # its name in messages and in ``Document.source``
+    # For a file of rows: its name in ``<name>#<number>``, the id that a row gets if the file has no
+    # id field. For a file that is a document: the id. For a folder of such files: the beginning of
+    # their ids.
     name: str
     format: Format
+    # The folder to which ``name`` is a relative path. None: there is no root, the file lies outside
+    # it, or the file holds rows.
     root: Path | None = None
-    only: tuple[str, ...] | None = None
-    origin: Path | None = None
+    only: tuple[str, ...] | None = None  # files to read in a folder, relative to it; None: all
+    origin: Path | None = None  # the database from which the rows were copied to this file
+    # The rows were copied from `Document` objects: their fields are ``_id``, ``title``, ``text``.
     holds_documents: bool = False
 
     @property
@@ -136,18 +126,7 @@ def expand(
     """List the files of all sources, those of a glob in sorted order.
 
     A folder with the file ``corpus.jsonl``, such as a dataset of the BEIR benchmark, stands for
-    this file. If a file is a document, its id is its path relative to the root or, outside the
-    root, relative to the folder that its source names.
-
-    Args:
-        sources: Paths, globs, or ``-``.
-        stdin: The file to read for ``-``; None: ``-`` is a path.
-        root: The root; see `Root`.
-        text_as: What a document is in a ``.txt`` file; None: a line, and a note says so.
-
-    Raises:
-        CorpusError: A source is absent, of unknown format or not a regular file, or a glob or
-            folder contains no readable file.
+    this file. ``stdin`` is the file to read for ``-``; without it, ``-`` is a path.
     """
     found: list[tuple[SourceFile, Path]] = []  # each with the folder that its source names
     for source in sources:
@@ -222,11 +201,7 @@ def path_below(path: Path, folder: Path) -> str | None:
 
 
 def classify(path: Path, text_as: TextAs = "lines") -> SourceFile:
-    """Determine the format of a path from its extension, or from the content of a folder.
-
-    Raises:
-        CorpusError: In the same cases as `expand`.
-    """
+    """Determine the format of a path from its extension, or from the content of a folder."""
     shown = printable(path)
     try:
         mode = path.stat().st_mode
@@ -263,15 +238,9 @@ def _can_be_read(path: Path) -> bool:
 def read_rows(
     file: SourceFile, *, skip: int = 0, limit: RowLimit = NO_BUDGET
 ) -> Iterator[RawRow | Reject]:
-    """Yield one item for every row of a file, in bounded memory.
+    """Yield one item for every row of a file, in bounded memory; rows above the limit are rejected.
 
-    Args:
-        file: The file.
-        skip: Number of rows to skip, as cheaply as the format allows.
-        limit: Maximum size of a row; larger rows are rejected.
-
-    Raises:
-        CorpusError: The file cannot be opened, has no usable header, or is a database.
+    The first ``skip`` rows are skipped as cheaply as the format allows.
     """
     match file.format:
         case "file" | "folder":
@@ -293,11 +262,7 @@ def read_rows(
 def field_names(
     file: SourceFile, *, n_rows: int = 100, limit: RowLimit = NO_BUDGET
 ) -> list[str] | None:
-    """Return the field names of the first valid rows of a file, or None if it has no valid row.
-
-    Raises:
-        CorpusError: In the same cases as `read_rows`.
-    """
+    """Return the fields of the first valid rows of a file, or None if it has no valid row."""
     valid = (row for row in read_rows(file, limit=limit) if isinstance(row, RawRow))
     names = [tuple(row.values) for row in itertools.islice(valid, n_rows)]
     return list(dict.fromkeys(itertools.chain.from_iterable(names))) if names else None
@@ -305,11 +270,7 @@ def field_names(
 
 @contextlib.contextmanager
 def open_bytes(path: Path, shown: str = "", *, limit: RowLimit = NO_BUDGET) -> Iterator[BinaryIO]:
-    """Open a regular file to read its bytes; decompress it if its extension names a compression.
-
-    Raises:
-        CorpusError: The file cannot be opened, or is a FIFO, a device or a folder.
-    """
+    """Open a regular file to read its bytes; decompress it if its extension names a compression."""
     shown = shown or printable(path)
     try:
         if not stat.S_ISREG(path.stat().st_mode):
@@ -335,9 +296,8 @@ def open_bytes(path: Path, shown: str = "", *, limit: RowLimit = NO_BUDGET) -> I
 def content_sha256(files: Sequence[SourceFile]) -> str:
     """Return the SHA-256 of the content of files, in hexadecimal.
 
-    For one file it is the hash of its bytes as stored, which may be compressed. For several files,
-    or a folder whose files are documents, it is the hash of one line ``<sha256>  <name>`` for each
-    file, as sha256sum prints it.
+    For one file it is the hash of its bytes as stored. For several files, or a folder, it is the
+    hash of one line ``<sha256>  <name>`` for each file, as sha256sum prints it.
     """
     digests = [(_sha256(path), name) for file in files for path, name in members(file)]
     if len(files) == 1 and files[0].format != "folder":
@@ -414,9 +374,8 @@ def _glob_paths(source: str) -> list[Path]:
 def _glob(pattern: str) -> set[str]:
     """Return the matches of `glob.glob` with ``recursive=True``, but ``**`` follows no links.
 
-    If ``**`` followed links, `glob` would descend in circles at a link to a parent folder, and each
-    further link would double the number of paths. ``**`` also skips the folders that a folder
-    source skips (see `is_read`). If a pattern with ``**`` ends with ``*``, folders are left out.
+    Otherwise `glob` would descend in circles at a link to a parent folder, and each further link
+    would double the number of paths. ``**`` also skips the folders that a folder source skips.
     """
     deep = _TWO_STARS.search(pattern)
     if deep is None:

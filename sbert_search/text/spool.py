@@ -61,7 +61,7 @@ Batches = Iterator[pa.RecordBatch]
 
 
 class _Relation(Protocol):
-    """The members of a DuckDB relation that this module uses."""
+    """What this module uses of a DuckDB relation."""
 
     @property
     def columns(self) -> list[str]: ...
@@ -72,7 +72,7 @@ class _Relation(Protocol):
 
 
 class _Connection(Protocol):
-    """The methods of a DuckDB connection that this module uses."""
+    """What this module uses of a DuckDB connection."""
 
     def sql(self, query: str) -> _Relation | None: ...
 
@@ -89,18 +89,7 @@ def query_result(
 
     The query is one statement and so one transaction: later writes to the database do not change
     its rows. A SQLite query may only read tables of this file. A DuckDB query has no access to
-    other files.
-
-    Args:
-        path: The database.
-        shown: Its name in messages.
-        query: A SELECT statement; None: all rows of the only table or view.
-
-    Raises:
-        CorpusError: The file cannot be read or is no such database; the package duckdb is not
-            installed; the query fails, has several statements or returns no columns; two columns of
-            the result have the same name; or there is no query, and the number of tables and views
-            is not one.
+    other files. Without a query, all rows of the only table or view are read.
     """
     opened = _duckdb(path, shown, query) if _is_duckdb(path, shown) else _sqlite(path, shown, query)
     with opened as rows:
@@ -236,21 +225,9 @@ def source_files(
 ) -> list[SourceFile]:
     """List the files to read; copy what can be read only once to a temporary file.
 
-    Standard input, rows in memory and the results of queries are copied.
-
-    Args:
-        sources: Paths or rows.
-        owner: The temporary files are deleted when this object is garbage-collected.
-        root: As for `expand`.
-        text_as: As for `expand`.
-        vector: Name of the field of given vectors, if there is one.
-        query: The query that is run on each database; None: a database must have only one table or
-            view, which is read.
-
-    Raises:
-        ConfigError: There is a query, and no source is a database.
-        CorpusError: There is no source, a path cannot be read, a row cannot be used, a query fails,
-            or the disk is full.
+    Standard input, rows in memory and the results of ``query`` on each database are copied. The
+    copies are deleted when ``owner`` is garbage-collected. ``vector`` is the field of given
+    vectors.
     """
     if isinstance(sources, SourceFile):
         return [sources]
@@ -286,11 +263,7 @@ def source_files(
 def text_rows(
     texts: Iterable[str], ids: Iterable[str | int] | None = None
 ) -> Iterator[dict[str, object]]:
-    """Yield a row for each text, with its id or, without ids, its number from 0.
-
-    Raises:
-        CorpusError: The numbers of texts and ids differ, or ``texts`` is one text.
-    """
+    """Yield a row for each text, with its id or, without ids, its number from 0."""
     if isinstance(texts, str):
         raise CorpusError("These texts are one string; pass a list of texts.")
     absent = object()
@@ -323,7 +296,6 @@ def _spool_rows(rows: Rows, owner: object, vector: str | None) -> SourceFile:
 def _with_query_results(
     files: list[SourceFile], query: str | None, owner: object
 ) -> list[SourceFile]:
-    """Replace each database by a file with the rows of the query."""
     if query is not None and not any(file.format == "database" for file in files):
         raise ConfigError(
             f"{files[0].shown}: --sql (query=...) needs a SQLite or DuckDB file, whose name "
@@ -368,11 +340,7 @@ def _spool(owner: object, shown: str, suffix: str = "") -> Iterator[BinaryIO]:
 
 
 class _Copy:
-    """A file to which rows are copied.
-
-    If writing to the file fails, the error message advises to set TMPDIR. Errors of the source of
-    the rows pass unchanged.
-    """
+    """A file for a copy of rows: only errors of writing to it advise to set TMPDIR."""
 
     def __init__(self, file: BinaryIO, shown: str) -> None:
         self._file, self._shown, self.name = file, shown, file.name
@@ -397,12 +365,10 @@ class _Copy:
 
 
 def _record_batches(rows: Rows) -> Iterable[pa.RecordBatch] | None:
-    """Return the record batches of a table; None if the rows are not a table.
-
-    The method ``with_format`` marks a dataset of the package ``datasets`` (Hugging Face).
-    """
+    """Return the record batches of a table; None if the rows are not a table."""
     if hasattr(rows, "__arrow_c_stream__"):
         return map(_without_index, pa.RecordBatchReader.from_stream(rows))
+    # The method marks a dataset of the package ``datasets`` (Hugging Face).
     with_format: Callable[[str], object] | None = getattr(rows, "with_format", None)
     if with_format is None:
         return None
@@ -411,11 +377,7 @@ def _record_batches(rows: Rows) -> Iterable[pa.RecordBatch] | None:
 
 
 def _without_index(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Drop the columns in which pandas exports an index that has no name.
-
-    Raises:
-        CorpusError: Two columns have the same name.
-    """
+    """Drop the columns in which pandas exports an index that has no name."""
     if (repeated := repeated_name(batch.schema.names)) is not None:
         raise CorpusError(f"The table has two columns {repeated!r}; rename one.")
     kept = [name for name in batch.schema.names if not name.startswith("__index_level_")]

@@ -47,32 +47,17 @@ lists; or the path of an ``.npy`` file; or the name of a column of the source.
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VectorRule:
-    """Requirements for the vectors of an index.
+    """Requirements for the vectors of an index."""
 
-    Attributes:
-        dim: Number of dimensions; None: that of the first vector.
-        nonzero: True: the index scales vectors to norm 1, so a vector of zeros is refused. False:
-            vectors are not scaled, so their norm and components must not be too large.
-        dtype: Type in which the index stores vectors. If it is float16 and ``nonzero`` is False, no
-            component may overflow float16.
-    """
-
-    dim: int | None = None
+    dim: int | None = None  # None: that of the first vector
+    # True: the index scales vectors to norm 1, so a vector of zeros is refused. False: vectors are
+    # not scaled, so their norm and components must not be too large.
     nonzero: bool = True
-    dtype: str = "float32"
+    dtype: str = "float32"  # in which the index stores vectors
 
 
 class RowVectors:
-    """An array of vectors that is read in blocks; a memory-mapped file is never loaded as a whole.
-
-    Args:
-        array: Floats (n_rows, dim), such as a memory-mapped ``.npy`` file.
-        shown: Name of the array in messages.
-
-    Raises:
-        CorpusError: The array is not of float16, float32 or float64, is not two-dimensional, or has
-            no dimensions or too many.
-    """
+    """Floats (n_rows, dim), read in blocks; a memory-mapped file is never loaded as a whole."""
 
     def __init__(self, array: NDArray[Any], shown: str = "vectors") -> None:
         if array.dtype.kind != "f" or array.dtype.itemsize > 8:
@@ -88,11 +73,7 @@ class RowVectors:
 
     @classmethod
     def open(cls, vectors: VectorsLike) -> RowVectors:
-        """Wrap an array, a tensor or lists, or memory-map an ``.npy`` file.
-
-        Raises:
-            CorpusError: The file cannot be read, or is no array of vectors.
-        """
+        """Wrap an array, a tensor or lists, or memory-map an ``.npy`` file."""
         if isinstance(vectors, cls):
             return vectors
         if not isinstance(vectors, (str, Path)):
@@ -132,11 +113,7 @@ class RowVectors:
         return digest.hexdigest()
 
     def require(self, n_rows: int, rule: VectorRule) -> None:
-        """Check the number of vectors and their number of dimensions.
-
-        Raises:
-            CorpusError: There is not one vector for each row, or the dimensions differ.
-        """
+        """Check that there is one vector for each row, with the dimensions of the rule."""
         if len(self) != n_rows:
             raise CorpusError(
                 f"{self.shown}: {len(self):,} vectors for {n_rows:,} rows. Pass one vector for "
@@ -150,12 +127,7 @@ class RowVectors:
 
 
 class VectorReader:
-    """Reads and checks the vector of each row, from an array or from the value of a column.
-
-    Args:
-        rule: Requirements for the vectors.
-        given: The array; None: vectors are values of a column.
-    """
+    """Checks the vector of each row, from an array or else from the value of a column."""
 
     def __init__(self, rule: VectorRule, given: RowVectors | None = None) -> None:
         self.rule, self.given = rule, given
@@ -164,12 +136,7 @@ class VectorReader:
         self._problems: list[str] = []
 
     def of_row(self, number: int) -> Vectors:
-        """Return the vector (dim,) of row ``number`` of the array, counted from 0.
-
-        Raises:
-            BadRow: The vector cannot be used.
-            CorpusError: There are fewer vectors than rows.
-        """
+        """Return the vector (dim,) of a row of the array; raises `BadRow` if it cannot be used."""
         assert self.given is not None
         if number >= len(self.given):
             raise CorpusError(
@@ -186,11 +153,7 @@ class VectorReader:
         return cast(Vectors, self._block[at])
 
     def of_value(self, value: object, name: str) -> Vectors:
-        """Return the value of a column as a vector (dim,).
-
-        Raises:
-            BadRow: The value is missing, is no list of numbers, or cannot be used as a vector.
-        """
+        """Return the value of a column as a vector (dim,); raises `BadRow` if it cannot be used."""
         if value is None:
             raise BadRow(f"the row has no vector ({name!r} is missing)")
         vector = _numbers(value, name)
@@ -241,11 +204,7 @@ def _numbers(value: object, name: str) -> Vectors:
 
 
 def _as_array(vectors: object) -> NDArray[Any]:
-    """Return an array, a tensor or lists as a numpy array; only lists are copied.
-
-    Raises:
-        CorpusError: numpy cannot convert the object, such as a tensor on a GPU.
-    """
+    """Return an array, a tensor or lists as a numpy array; only lists are copied."""
     # numpy does not convert a tensor that requires a gradient unless it is detached.
     detach = getattr(vectors, "detach", None)
     try:

@@ -131,11 +131,7 @@ def train_bi_encoder(
 
 
 def _begun(out: Path, ranks: Ranks) -> bool:
-    """Whether a resumed run has a checkpoint of its own; False: only its preliminary run has one.
-
-    Raises:
-        CheckpointError: Neither the run nor its preliminary run has a checkpoint.
-    """
+    """Whether a resumed run has a checkpoint of its own, not only its preliminary run."""
     states = [float(bool(checkpoints(folder))) for folder in (out, out / FIRST)]
     begun, first = ranks.from_first(states)
     if not begun and not first:
@@ -238,13 +234,7 @@ def _mine(
 
 
 def open_model(recipe: BiEncoderRecipe) -> BiEncoder:
-    """Load the model to start from, or make one with a preset's shape and new weights.
-
-    Raises:
-        ConfigError: No model is named, a preset is named without a tokenizer, or the pooling cannot
-            be stored in a sentence-transformers folder.
-        ModelError: The model or tokenizer cannot be loaded.
-    """
+    """Load the model to start from, or make one with a preset's shape and new weights."""
     if not recipe.model:
         raise ConfigError("No model to start from; set it with --set model=FOLDER_OR_NAME.")
     if _is_preset(recipe.model):
@@ -287,7 +277,6 @@ def _normalizes(model: BiEncoder) -> bool:
 
 
 def _fresh(recipe: BiEncoderRecipe) -> BiEncoder:
-    """Make a model with the shape of a preset and new weights."""
     if recipe.tokenizer is None:
         raise ConfigError(
             f"{recipe.model} is a preset without a tokenizer; set tokenizer=MODEL, a folder or "
@@ -355,7 +344,6 @@ def _train_first(recipe: BiEncoderRecipe, out: Path, ranks: Ranks, *, allow_inex
 
 
 def _check_form(recipe: BiEncoderRecipe) -> None:
-    """Refuse a ``data.form`` that lacks the targets (labels or scores) that the loss needs."""
     loss, form = recipe.loss, recipe.data.form
     if form not in FORMS_BY_TARGET[loss.kind.target]:
         raise ConfigError(
@@ -383,7 +371,6 @@ def _check_mining(recipe: BiEncoderRecipe) -> None:
 def _check_text_counts(
     files: Sequence[Sequence[Example]], data: DataConfig, loss: LossConfig
 ) -> None:
-    """Refuse rows with too few or too many texts for the loss."""
     kind = loss.kind
     for examples in files:
         bad = next((e for e in examples if not kind.fewest <= len(e.texts) <= kind.most), None)

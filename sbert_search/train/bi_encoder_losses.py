@@ -1,7 +1,4 @@
-"""Objectives of sentence encoders: losses summed over rows, and losses over a whole batch.
-
-A row is one training example of one or several texts, the anchor first.
-"""
+"""Objectives of sentence encoders: losses summed over rows, and losses over a whole batch."""
 
 from __future__ import annotations
 
@@ -102,27 +99,17 @@ class LossConfig:
 
 @dataclass(frozen=True, slots=True)
 class LossKind:
-    """The data that a loss needs.
+    """The data that a loss needs."""
 
-    Attributes:
-        fewest: Minimum number of texts in a row.
-        most: Maximum number of texts in a row.
-        target: Kind of target that each row of the data files must have.
-        in_batch: Whether the loss compares the rows of a batch with each other. Such a loss is not
-            a sum over rows.
-        no_duplicates: Whether texts of other rows are negatives. Equal texts must then not share a
-            batch. See "Equal texts are separated only for in-batch negatives" in docs/decisions.md.
-        by_class: Whether the texts of a class in a batch are positives of each other.
-        teacher: Kind of model whose outputs are the targets; None: the loss has no teacher.
-    """
-
-    fewest: int
+    fewest: int  # texts in a row
     most: int
-    target: TargetKind = "nothing"
-    in_batch: bool = False
+    target: TargetKind = "nothing"  # that each row of the data files must have
+    in_batch: bool = False  # compares the rows of a batch with each other: not a sum over rows
+    # Texts of other rows are negatives, so equal texts must not share a batch. See "Equal texts are
+    # separated only for in-batch negatives" in docs/decisions.md.
     no_duplicates: bool = False
-    by_class: bool = False
-    teacher: Teacher | None = None
+    by_class: bool = False  # texts of a class in a batch are positives of each other
+    teacher: Teacher | None = None  # model whose outputs are the targets
 
     def describe(self) -> str:
         """Describe the rows that the loss takes."""
@@ -151,24 +138,14 @@ BINARY = ("contrastive", "online_contrastive")  # losses of two labels, 0: dissi
 
 
 class Siamese(nn.Module):
-    """A bi-encoder, and the classifier of pairs that the softmax loss trains with it.
-
-    The saved model does not contain the classifier.
-
-    Attributes:
-        bi_encoder: The model.
-        classifier: Classifier of pairs for the softmax loss; None for other losses.
-    """
+    """A bi-encoder, and the classifier of the softmax loss, which is not saved with the model."""
 
     def __init__(self, bi_encoder: BiEncoder, classifier: nn.Linear | None = None) -> None:
         super().__init__()
         self.bi_encoder, self.classifier = bi_encoder, classifier
 
     def forward(self, texts: StepTexts, n_rows: int) -> Tensor:
-        """Embed all texts of a batch in one pass; float (n_rows, width, dim).
-
-        ``width`` is the maximum number of texts in a row.
-        """
+        """Embed all texts of a batch in one pass; float (n_rows, most texts of a row, dim)."""
         return texts.by_row(self.bi_encoder(texts.tokens), n_rows)
 
 
@@ -254,7 +231,6 @@ def _mnrl(e: Tensor, t: Tensor, c: LossConfig) -> Tensor:
 
 
 def _triplets_by_label(loss: Callable[..., Tensor]) -> RowLoss:
-    """Adapt a loss that forms triplets from the labels of single texts."""
     return lambda e, t, c: loss(e[:, 0], t, margin=c.margin, distance=c.distance)
 
 

@@ -228,11 +228,7 @@ def _examples(
 def _with_candidates(
     path: Path, examples: list[Example], recipe: CrossEncoderRecipe
 ) -> list[Example]:
-    """Leave out rows with one candidate, whose loss is 0 if the loss compares candidates.
-
-    Raises:
-        CorpusError: No row is left.
-    """
+    """Leave out rows with one candidate, whose loss is 0 if the loss compares candidates."""
     if recipe.loss not in _LOSSES_OF_EQUAL_SCORES:
         return examples
     kept = [example for example in examples if len(example.texts) > 2]
@@ -267,7 +263,6 @@ def _objective(name: LossName) -> Objective:
 
 
 def _evaluation(recipe: CrossEncoderRecipe) -> DevMetrics | None:
-    """Read the dev data and make the function that computes the dev metrics."""
     data = recipe.data
     if data.dev is None:
         return None

@@ -38,36 +38,17 @@ def dev_evaluator(
 ) -> DevMetrics:
     """Read the dev rows and choose the first metric of this list that fits the rows.
 
-    - ``spearman``, if the pairs have scores: correlation of the cosines with the scores;
+    - ``spearman``, if the file has scores (whatever ``data.form`` is): correlation of the cosines;
     - ``accuracy``, if the loss has a classifier: share of pairs with the right label;
-    - ``triplets``, if ``data.form`` is "triplets" or "sections" (triplets drawn from sections of
-      documents): share of anchors whose Euclidean distance to their positive is smaller than that
-      to their first negative;
-    - ``found``, otherwise: share of anchors for which a search in the positives of all rows ranks
-      one of the anchor's own positives first. The search leaves out texts equal to the anchor. An
-      anchor's own positives are the positives of all rows with the same anchor or the same group.
-      Different texts that a model cannot tell apart share the first rank: if k texts have the best
-      cosine or the best vector, each of them counts 1/k.
-      For the losses of `BINARY`, which learn from similar and dissimilar pairs, only the similar
-      pairs of the file are used.
+    - ``triplets``, if ``data.form`` is "triplets" or "sections": share of anchors whose Euclidean
+      distance to their positive is smaller than that to their first negative;
+    - ``found``: share of anchors for which a search in the positives of all rows ranks one of the
+      anchor's own first, those of all rows with the same anchor or group. Texts equal to the anchor
+      are left out. Different texts that a model cannot tell apart share the first rank: if k texts
+      have the best cosine or the best vector, each of them counts 1/k. For the losses of `BINARY`,
+      only the similar pairs of the file are used.
 
-    Args:
-        path: The dev file.
-        data: How to read the file. A file with scores is always read as scored pairs, even if
-            ``data.form`` has another value.
-        loss: The training loss.
-        classes: Labels of the classifier, in order.
-        model: The model whose tokenizer is used.
-        prompts: Prompts before the first text of a row, before the second text, and so on. The last
-            prompt is also put before all further texts. (): no text has a prompt.
-
-    Returns:
-        Computes the metric; it is NaN if an embedding or a logit of the classifier is not finite.
-
-    Raises:
-        CorpusError: The file or a row cannot be used.
-        ConfigError: No dev metric fits, since no row has two different texts.
-        TrainingError: All scores of the rows are equal.
+    The metric is NaN if an embedding or a logit is not finite. ``prompts`` are as in `RowTokens`.
     """
     task = _task(path, data, loss)
     labels = classes if task.target == "label" else ()
@@ -91,8 +72,6 @@ def dev_evaluator(
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """A dev metric, and how the rows that it needs are read."""
-
     name: str
     form: Form
     target: TargetKind
@@ -133,13 +112,10 @@ def _positive_pairs(
 
 @torch.no_grad()
 def embed_table(model: BiEncoder, table: TokenTable) -> NDArray[np.float32]:
-    """Return the embedding of every text of a table, float32 (texts, dim).
-
-    The model computes in fp32, even if training uses bf16: the weights are in fp32, and the
-    training loop evaluates without autocast. The caller sets eval mode.
-    """
+    """Return the embedding of every text, float32 (texts, dim); the caller sets eval mode."""
     vectors = np.empty((len(table.lengths), model.dim), dtype=np.float32)
     device = next(model.parameters()).device
+    # In fp32, even if training uses bf16: the weights are in fp32, and there is no autocast.
     for texts in token_batches(table.lengths, TOKENS_AT_ONCE):
         vectors[texts] = model(table.pack(texts).to(device)).float().cpu().numpy()
     return vectors

@@ -184,20 +184,13 @@ def pretrain(
 
 
 def _teacher_sha256(recipe: PretrainRecipe) -> str:
-    """Return the SHA-256 of the teacher's weights; "": there is no teacher."""
     if recipe.teacher is None:
         return ""
     return read_folder(resolve_model(recipe.teacher).path).weights_sha256()
 
 
 def build(recipe: PretrainRecipe) -> tuple[PretrainedModel, PretrainingObjective]:
-    """Make the model and the objective of a recipe; random weights depend only on its seed.
-
-    Raises:
-        ConfigError: Settings contradict each other, or ``config.json``, which is written with the
-            model, cannot express the encoder's shape.
-        ModelError: A model or tokenizer cannot be loaded, or the two do not match.
-    """
+    """Make the model and the objective of a recipe; random weights depend only on its seed."""
     seed_all(recipe.seed, "init")
     objective: PretrainingObjective
     model: PretrainedModel
@@ -289,26 +282,20 @@ def _start(recipe: PretrainRecipe, init_from: str) -> tuple[Checkpoint, TextToke
 
 
 def _shape_for(config: EncoderConfig, tokenizer: TextTokenizer) -> EncoderConfig:
-    """Set what an encoder takes from its tokenizer; check that its configuration can be saved.
-
-    If the position table has an offset, as in RoBERTa, its first position is row ``pad_id + 1``.
-
-    Raises:
-        ConfigError: ``config.json`` cannot express the encoder's shape.
-    """
+    """Set what an encoder takes from its tokenizer; check that its configuration can be saved."""
     special = SpecialTokens.of(tokenizer)
     shape = replace(
         config,
         vocab_size=tokenizer.vocab_size,
         pad_id=special.pad_id,
+        # In RoBERTa's table, the first position is row ``pad_id + 1``.
         position_offset=special.pad_id + 1 if config.position_offset else 0,
     )
-    to_settings(shape)
+    to_settings(shape)  # raises ConfigError if ``config.json`` cannot express it
     return shape
 
 
 def _warn_of_ignored(recipe: PretrainRecipe, model: PretrainedModel) -> None:
-    """Warn of settings of a new model that differ from those of the model to start from."""
     # The values of settings that the recipe leaves out: without a table ``model``, those of
     # EncoderConfig(pooler=True); with such a table, those of EncoderConfig().
     unset, own = (EncoderConfig(pooler=True), EncoderConfig()), model.encoder.config

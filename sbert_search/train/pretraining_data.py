@@ -84,21 +84,8 @@ def prepare(
 ) -> Corpora:
     """Tokenise the text to disk, unless the tokens are there, and make examples from the tokens.
 
-    Args:
-        data: The text.
-        tokenizer: The tokenizer.
-        segments: How the text is cut into examples.
-        masks: How examples are masked; held-out examples get the same masks in every evaluation.
-        out: Folder of the run.
-        seed: Seed with which the training text is cut, paired and masked. The held-out text has a
-            fixed seed.
-        ranks: The first rank writes the tokens, the others wait for it.
-
-    Raises:
-        CorpusError: The text cannot be read, or has too few documents or sentences; or this rank
-            does not see the folder with the tokens.
-        ConfigError: No text is named.
-        ModelError: The tokenizer lacks a special token that pre-training needs.
+    The first rank writes the tokens, the others wait for it. ``seed`` is of the training text; the
+    held-out text has a fixed one, and the same masks in every evaluation.
     """
     if not data.train:
         raise ConfigError("No training text; name it with --set data.train=SOURCE.")
@@ -126,16 +113,7 @@ def make_batches(
     seed: int,
     teacher: str = "",
 ) -> Batches:
-    """Make the batches of a run.
-
-    Args:
-        corpus: The examples.
-        config: How to group the examples.
-        units: The unit that each loss of the objective is summed over.
-        segments: Whether the encoder has segment embeddings.
-        seed: Seed of the order.
-        teacher: Checksum of the teacher's weights; "": there is no teacher.
-    """
+    """Make the batches of a run; ``teacher`` is a checksum of its weights, "" if there is none."""
 
     def collate(rows: Rows, epoch: int) -> Batch:
         return masked_batch(corpus, rows, units, segments=segments, epoch=epoch)
@@ -180,17 +158,10 @@ def dev_losses(objective: PretrainingObjective) -> frozenset[str]:
 def dev_evaluation(
     corpus: MaskedCorpus, objective: PretrainingObjective, most: int, *, segments: bool
 ) -> DevMetrics:
-    """Make the function that evaluates a model on held-out examples.
+    """Make the function that evaluates a model on at most ``most`` examples, at even intervals.
 
-    Args:
-        corpus: The examples.
-        objective: Computes the losses and metrics, each of which is averaged over its unit.
-        most: Maximum number of examples, chosen at even intervals.
-        segments: Whether the encoder has segment embeddings.
-
-    Returns:
-        A function of the model that returns, by name, each loss, each accuracy and, if there is an
-        MLM loss, the perplexity. All losses are in nats, except the cosine loss.
+    It returns each loss and accuracy, averaged over its unit, and of an MLM loss the perplexity.
+    All losses are in nats, except the cosine loss.
     """
     step = max(1, math.ceil(len(corpus) / most))
     rows = np.arange(0, len(corpus), step)
@@ -252,7 +223,6 @@ def _held_out(
 
 
 def _n_held_out(documents: int, share: float, segments: SegmentSettings) -> int:
-    """Return how many documents to hold out, so that both parts have enough documents."""
     least = 2 if segments.kind == "nsp" else 1  # next-sentence pairs need two documents
     if not share:
         return 0

@@ -89,9 +89,6 @@ class PretrainingObjective(Protocol):
 class MaskedObjective:
     """Masked language modelling, optionally with next sentence or sentence order prediction.
 
-    Attributes:
-        pairs: The loss of segment pairs, nsp or sop; None: no such loss.
-
     Source: Devlin et al. 2019, BERT, section 3.1 (arXiv:1810.04805); Lan et al. 2020, ALBERT,
     section 3.1, for the order of segments (arXiv:1909.11942).
     """
@@ -131,17 +128,12 @@ class MaskedObjective:
 class ReplacedObjective:
     """Replaced token detection (ELECTRA): the generator's MLM loss and the discriminator's loss.
 
-    Attributes:
-        weight: Weight of the discriminator's loss.
-        at: Whether that loss is over all tokens or over the masked ones; the metrics are always
-            over all tokens.
-
     Source: Clark et al. 2020, ELECTRA (arXiv:2003.10555), section 2, and "ELECTRA 15%" in table 5
     for the loss over masked tokens only.
     """
 
-    weight: float = 50.0
-    at: Literal["tokens", "masked"] = "tokens"
+    weight: float = 50.0  # of the discriminator's loss
+    at: Literal["tokens", "masked"] = "tokens"  # of that loss; the metrics are over all tokens
 
     @property
     def units(self) -> Mapping[str, Unit]:

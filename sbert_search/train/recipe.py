@@ -56,11 +56,7 @@ def load_recipe(cls: type[T], kind: Kind, recipe: str, overrides: Iterable[str] 
 
 
 def read_recipe(kind: Kind, recipe: str, overrides: Iterable[str] = ()) -> dict[str, object]:
-    """Read the values of a recipe as `load_recipe` does, but do not check the settings.
-
-    Raises:
-        ConfigError: There is no such recipe or size, or the file or an override cannot be read.
-    """
+    """Read the values of a recipe as `load_recipe` does, but do not check the settings."""
     values = read_toml(find_recipe(kind, recipe))
     sizes = _table(values.pop("sizes", {}), "sizes")
     overrides = list(overrides)
@@ -75,11 +71,7 @@ def read_recipe(kind: Kind, recipe: str, overrides: Iterable[str] = ()) -> dict[
 
 
 def describe_recipe(kind: Kind, recipe: str) -> str:
-    """Return the comment at the start of a recipe's file; its first sentence is a summary.
-
-    Raises:
-        ConfigError: There is no such recipe, or the file cannot be read.
-    """
+    """Return the comment at the start of a recipe's file; its first sentence is a summary."""
     path = find_recipe(kind, recipe)
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -90,11 +82,7 @@ def describe_recipe(kind: Kind, recipe: str) -> str:
 
 
 def find_recipe(kind: Kind, recipe: str) -> Path:
-    """Find a recipe's file: a path if the name ends in ``.toml``, otherwise a shipped recipe.
-
-    Raises:
-        ConfigError: No shipped recipe has this name; the message suggests the nearest.
-    """
+    """Find a recipe's file: a path if the name ends in ``.toml``, otherwise a shipped recipe."""
     if recipe.endswith(".toml"):
         return Path(recipe)
     names = _shipped(kind)
@@ -109,7 +97,6 @@ def shipped_recipes(kind: Kind) -> list[str]:
 
 
 def _shipped(kind: Kind) -> dict[str, Path]:
-    """Return the files of the shipped recipes by name: those here, and those of wings."""
     homes = [SHIPPED, *(folder / "recipes" for folder in folders())]
     return {path.stem: path for home in homes for path in (home / kind).glob("*.toml")}
 
@@ -146,36 +133,19 @@ Origin = typing.Literal["recipe", "default", "required"]
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting of a recipe.
+    """One setting of a recipe."""
 
-    Attributes:
-        name: Dotted name, such as ``optim.lr``.
-        value: Value as in a TOML file; None: the setting is not set.
-        origin: "recipe": the recipe sets the value; "default": the value is the default;
-            "required": the setting has no default, and the recipe does not set it.
-        meaning: What the setting means, from the source of its dataclass; "" if the source has no
-            description or is not installed.
-        choices: The values that its ``Literal`` types allow, and "a list" if its type also allows
-            a list; (): it has no ``Literal`` type.
-    """
-
-    name: str
-    value: object
+    name: str  # dotted, such as optim.lr
+    value: object  # as in a TOML file; None: not set
     origin: Origin
-    meaning: str
-    choices: tuple[str, ...] = ()
+    meaning: str  # from the source of its dataclass; "": it has none, or is not installed
+    choices: tuple[str, ...] = ()  # values of its ``Literal`` types, and "a list" if it allows one
 
 
 def list_settings(cls: type, values: Mapping[str, object], path: str = "") -> Iterator[Setting]:
     """List the settings of a dataclass: first those of its own, then those of nested dataclasses.
 
-    Args:
-        cls: Dataclass of a recipe.
-        values: The values that the recipe sets; required ones may be absent.
-        path: Dotted path of the table ``values``, such as ``optim.``.
-
-    Raises:
-        UnknownSettingError: A name in ``values`` is unknown; the message suggests the nearest.
+    ``values`` are those that the recipe sets, from its table ``path``, such as ``optim.``.
     """
     hints, meanings = typing.get_type_hints(cls), _meanings(cls)
     fields = {field.name: field for field in dataclasses.fields(cls) if field.init}

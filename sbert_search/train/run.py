@@ -79,21 +79,9 @@ def publish(
 ) -> None:
     """Copy the model of `Result.best` to a folder of its own, with a model card.
 
-    If the run has no best checkpoint, since it computed no finite dev metric, the model of its last
-    step is copied. The folder is written under a temporary name and renamed, so it is complete or
-    absent. An existing folder is replaced.
-
-    Args:
-        result: How the run ended.
-        folder: Where the model is published.
-        data: The lines of `describe_data`, for the card.
-        recipe: The resolved recipe.
-        n_rows: Number of training rows, for the card.
-        kind: Kind of the model; the card shows how to use a model of this kind.
-        finish: Changes the files in the temporary folder before it is renamed.
-
-    Raises:
-        CheckpointError: As for `publish_copy`.
+    Without a best checkpoint, the model of the last step is copied. The folder is written under a
+    temporary name, changed by ``finish``, and renamed over an existing one, so it is complete or
+    absent. ``data`` are lines of `describe_data`.
     """
     card = _card(result, result.best or result.last, data, recipe, n_rows, kind)
     publish_copy(result, folder, card, finish)
@@ -105,17 +93,7 @@ def publish_copy(
     card: str | None = None,
     finish: Callable[[Path], None] | None = None,
 ) -> None:
-    """Copy the model that `publish` copies to a folder of its own, with or without a model card.
-
-    Args:
-        result: How the run ended.
-        folder: Where the model is published.
-        card: Text of the model card; None: no card.
-        finish: Changes the files in the temporary folder before it is renamed.
-
-    Raises:
-        CheckpointError: A file of the checkpoint is missing or damaged.
-    """
+    """Copy the model that `publish` copies to a folder of its own; ``card`` None: no model card."""
     chosen = result.best or result.last
     try:
         read_checkpoint(chosen)
@@ -178,7 +156,6 @@ def _card(
 
 
 def _use(kind: Kind, model: Path) -> str:
-    """Return the part of the card that shows how to use the model in a folder."""
     side = read_side_file(model)
     as_transformers = side.pooling == "cls" and not side.unit_length
     return USE[kind] if as_transformers else USE_POOLED
@@ -194,13 +171,7 @@ def describe_data(data: Sequence[Path], recipe: Mapping[str, object]) -> list[st
 
 
 def changes(folder: Path, recipe: TrainConfig, data: Sequence[Path]) -> list[str]:
-    """Describe how a recipe differs from that of a published model, and which data have changed.
-
-    Args:
-        folder: Folder of the published model; without a model card, nothing is compared.
-        recipe: The recipe.
-        data: Its training files.
-    """
+    """Describe how a recipe differs from that of a published model, and which data have changed."""
     try:
         card = (folder / "README.md").read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -218,17 +189,11 @@ def changes(folder: Path, recipe: TrainConfig, data: Sequence[Path]) -> list[str
 
 
 def _sha256(path: Path) -> str:
-    """Hash a file, or the files of a folder that are read as data."""
     return sha256_of(path) if path.is_file() else content_sha256([classify(path)])
 
 
 def table_of_scores(log: Sequence[LogLine], chosen: str) -> str:
-    """Return the dev metrics of a run as a Markdown table; a sentence if there are none.
-
-    Args:
-        log: The log of the run.
-        chosen: Name of the folder of the published checkpoint; its line in the table is marked.
-    """
+    """Return the dev metrics as a Markdown table that marks the checkpoint named ``chosen``."""
     evaluations = [line for line in log if line["kind"] == "dev"]
     if not evaluations:
         step = int(chosen.rpartition("-")[2])
@@ -256,9 +221,6 @@ def sole_run(out: Path, ranks: Ranks) -> Iterator[None]:
 
     A folder that cannot be locked, as on some network file systems, is used without a lock. A new
     folder is removed at the end if the run wrote nothing to it, such as after an error in its data.
-
-    Raises:
-        CheckpointError: Another run writes to the folder.
     """
     with contextlib.ExitStack() as stack:
         if ranks.first:
@@ -278,7 +240,6 @@ def sole_run(out: Path, ranks: Ranks) -> Iterator[None]:
 
 
 def _remove_if_unused(out: Path) -> None:
-    """Remove a folder that holds only the lock file."""
     with contextlib.suppress(OSError):
         if [file.name for file in out.iterdir()] == [LOCK]:
             remove_tree(out)
@@ -286,49 +247,30 @@ def _remove_if_unused(out: Path) -> None:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Training:
-    """What a run trains, with which loss and data, and how its model is published.
-
-    Attributes:
-        kind: Kind of the model.
-        model: The model that is trained.
-        objective: The loss.
-        batches: The training data.
-        files: Files that the training data come from, for the model card.
-        n_rows: Number of training rows, for the model card.
-        dev: Computes the dev metrics; None: there are no dev data.
-        penalties: As for `train.loop.loop.train`.
-        save_model: Writes the model into a new folder.
-        calibrate: Fits settings such as a temperature to the dev data, if these are enough to
-            choose by, and stores them in the published folder; None: there are no such settings.
-    """
+    """What a run trains, with which loss and data, and how its model is published."""
 
     kind: Kind
     model: nn.Module
     objective: Objective | InBatchObjective
     batches: Batches
-    files: Sequence[Path]
-    n_rows: int
-    dev: DevMetrics | None
-    save_model: Callable[[Path], object]
-    penalties: Penalties | None = None
+    files: Sequence[Path]  # of the training data, for the model card
+    n_rows: int  # for the model card
+    dev: DevMetrics | None  # None: there are no dev data
+    save_model: Callable[[Path], object]  # writes the model into a new folder
+    penalties: Penalties | None = None  # as for `train.loop.loop.train`
+    # Fits settings such as a temperature to the dev data, if these are enough to choose by, and
+    # stores them in the published folder.
     calibrate: Callable[[Path], None] | None = None
 
 
 @contextmanager
 def starting(recipe: TrainConfig, out: Path, *, resume: bool) -> Iterator[tuple[Ranks, bool]]:
-    """Join the processes of this run (its ranks), and refuse to overwrite another run.
+    """Join the ranks of this run, and refuse to overwrite another run.
 
-    The folder is locked before its checkpoints are looked up, so that no other run adds one later.
-
-    Yields:
-        The ranks, and whether the run is resumed: ``resume``, or torchrun may have restarted it.
-
-    Raises:
-        CheckpointError: Another run writes to the folder, or the folder holds checkpoints.
-        ConfigError: As for `refuse_restart`.
-        TrainingError: The ranks have different recipes or folders, or do not find each other.
+    Yield the ranks, and whether the run is resumed: by ``resume``, or perhaps by torchrun.
     """
     with join_ranks() as ranks, sole_run(out, ranks):
+        # Under the lock, so that no other run adds a checkpoint later.
         require_agreement(ranks, {"recipe": to_mapping(recipe), "out": str(out), "resume": resume})
         resume = resume or resumes(ranks, out)
         if not resume:
@@ -345,15 +287,7 @@ def train_and_publish(
     resume: bool,
     allow_inexact: bool,
 ) -> Result:
-    """Train a model and publish it in ``out/model``: the best one, or else the last one.
-
-    The last one is published if there are no dev data, or too few to choose by.
-
-    Raises:
-        TrainingError: As for `train.loop.loop.train`.
-        CheckpointError: As for `train.loop.loop.train`, or as for `publish`.
-        ConfigError: As for `train.loop.loop.train`.
-    """
+    """Train, and publish in ``out/model`` the best model, or the last if dev data cannot choose."""
     # Files are hashed before the run, since they may be changed or deleted while it runs.
     data = describe_data(training.files, to_mapping(recipe)) if ranks.first else []
     result = run_loop(

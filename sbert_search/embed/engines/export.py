@@ -30,26 +30,15 @@ if TYPE_CHECKING:
 
 
 class PaddedTokens(NamedTuple):
-    """A padded batch, with the attributes that `Embeddings`, the input layer of the encoder, reads.
+    """A padded batch, with the attributes that `Embeddings` reads."""
 
-    Attributes:
-        input_ids: Token ids, int64 (batch, seq_len).
-        positions: Position of each token in its text, int64 (seq_len,).
-        token_type_ids: Always None, since every text is one segment.
-    """
-
-    input_ids: Tensor
-    positions: Tensor
-    token_type_ids: None = None
+    input_ids: Tensor  # int64 (batch, seq_len)
+    positions: Tensor  # of each token in its text, int64 (seq_len,)
+    token_type_ids: None = None  # every text is one segment
 
 
 class PaddedBiEncoder(nn.Module):
-    """Computes embeddings from right-padded token ids, with the modules of a `BiEncoder`.
-
-    Raises:
-        ModelError: The attention has relative positions or is causal, or the pooling needs
-            attention probabilities.
-    """
+    """Computes embeddings from right-padded token ids, with the modules of a `BiEncoder`."""
 
     def __init__(self, model: BiEncoder) -> None:
         super().__init__()
@@ -66,14 +55,9 @@ class PaddedBiEncoder(nn.Module):
         self.encoder, self.head, self.pooling = model.encoder, model.head, model.pooling
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """Compute embeddings.
+        """Compute embeddings, float32 (batch, dim), not truncated.
 
-        Args:
-            input_ids: Token ids, with any id as padding, int64 (batch, seq_len).
-            attention_mask: 1 for a real token, 0 for padding, int64 (batch, seq_len).
-
-        Returns:
-            Float32 (batch, dim), not truncated.
+        Both inputs are int64 (batch, seq_len). Padding has any id, and 0 in the mask.
         """
         weights = attention_mask.unsqueeze(-1).float()
         # Added to attention scores, float (batch, 1, 1, seq_len): 0 for a token, the lowest finite
@@ -132,16 +116,8 @@ _IN_GRAPH = 1024  # tensors of up to this number of bytes, such as shapes, stay 
 def export_graph(model: BiEncoder, graph: Path, weights: Path) -> None:
     """Write a model as an ONNX graph that maps input_ids and attention_mask to embeddings.
 
-    Args:
-        model: Model in float32 on the CPU.
-        graph: New file for the graph.
-        weights: New file for the weights, in the same folder.
-
-    Raises:
-        ConfigError: The packages that the export needs are not installed.
-        ModelError: `PaddedBiEncoder` does not support the model, or PyTorch cannot export it.
-        OSError: A file cannot be read or written. If the exporter wraps an OSError or an
-            out-of-memory error in an error of its own, the original error is raised.
+    The model is in float32 on the CPU. The two new files are in one folder. An OSError or an
+    out-of-memory error that the exporter wraps in an error of its own is raised as it was.
     """
     padded = PaddedBiEncoder(model).eval()
     ids = torch.ones(2, 3, dtype=torch.int64)
@@ -183,7 +159,6 @@ def _let_through_failures_of_the_machine(error: BaseException) -> None:
 
 
 def _move_weights(proto: ModelProto, path: Path) -> None:
-    """Move large tensors from a graph into a separate file."""
     from onnx.external_data_helper import set_external_data
 
     with files.NewFile(path) as file:

@@ -41,16 +41,7 @@ _PACKAGES = ("onnxruntime", "onnx", "onnxscript")
 
 
 class GraphEngine:
-    """Runs an exported graph on padded batches of texts of similar length.
-
-    Args:
-        folder: Folder of the graph and its weights.
-        tokenizer: Tokenizer of the model.
-
-    Raises:
-        ConfigError: onnxruntime is not installed.
-        ModelError: The graph cannot be opened.
-    """
+    """Runs an exported graph on padded batches of texts of similar length."""
 
     name: EngineName = "onnx"
     batch_tokens = 256  # in a small batch, texts have similar lengths and need little padding
@@ -92,13 +83,7 @@ class GraphEngine:
 
 
 def open_graph(model: str | Path | None, *, device: str, precision: str) -> OpenedModel[Engine]:
-    """Open the exported graph of a model; export it first if the cache has none.
-
-    Raises:
-        ConfigError: The device is not the CPU, the precision is not fp32, or a package is not
-            installed.
-        ModelError: The model cannot be found or exported, or its graph cannot be opened.
-    """
+    """Open the exported graph of a model; export it first if the cache has none."""
     if device not in ("auto", "cpu") or precision not in ("auto", "fp32"):
         raise ConfigError(
             f"The engine onnx computes on cpu in fp32, not on {device} in {precision}; "
@@ -111,12 +96,7 @@ def open_graph(model: str | Path | None, *, device: str, precision: str) -> Open
 
 
 def require_graph(model: str | Path) -> None:
-    """Refuse a model whose graph is not in the cache.
-
-    Raises:
-        ConfigError: onnxruntime is not installed.
-        ModelError: The cache has no graph of the model, or a damaged one.
-    """
+    """Refuse a model whose graph is not in the cache."""
     if find_spec("onnxruntime") is None:
         raise ConfigError("onnxruntime is not installed.")
     if cached_graph(read_folder(resolve_model(model).path)) is None:
@@ -147,14 +127,7 @@ def cached_graph(folder: ModelFolder) -> Path | None:
 
 
 def make_graph(folder: ModelFolder) -> Path:
-    """Export a model as a graph, check the graph's output, and move the graph into the cache.
-
-    If the cache has a damaged graph of this model, the new graph replaces it.
-
-    Raises:
-        ConfigError: A package that the export needs is not installed.
-        ModelError: The model cannot be exported, or the output of its graph differs too much.
-    """
+    """Export a model as a graph, check its output, and move it into the cache."""
     from sbert_search.embed.engines.export import export_graph
     from sbert_search.models.bi_encoder import BiEncoder
 
@@ -193,8 +166,7 @@ def _publish(partial: Path, path: Path, folder: ModelFolder) -> None:
 
 
 def _remove_abandoned(path: Path) -> None:
-    """Remove the unfinished graphs of processes that were killed."""
-    for partial in path.parent.glob(f"{path.name}.*"):
+    for partial in path.parent.glob(f"{path.name}.*"):  # of processes that were killed
         with contextlib.suppress(OSError):  # another process removed it
             if time.time() - partial.stat().st_mtime > ABANDONED_S:
                 files.remove_tree(partial)

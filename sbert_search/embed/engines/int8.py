@@ -60,13 +60,8 @@ def calibrate(
 ) -> Calibration:
     """Measure the input ranges of the linear layers, and find the layers too inexact in int8.
 
-    Args:
-        encoder: The encoder in float32 on the CPU, not frozen.
-        batches: The texts of the calibration, sorted by length.
-        advance: Called with 1 after each batch.
-
-    Raises:
-        ConfigError: As for `freeze_int8`.
+    The encoder is in float32 on the CPU, not frozen; the batches are sorted by length. ``advance``
+    is called with 1 after each batch.
     """
     watched: dict[str, _Watched] = {}
 
@@ -170,20 +165,8 @@ def open_int8(
 ) -> OpenedModel[E]:
     """Calibrate a model, or read its calibration from the cache, and convert it to int8.
 
-    Args:
-        resolved: Where the model was found.
-        folder: Folder of the model.
-        engine: The model in float32 on the CPU.
-        check: Calls a function that changes the engine, and raises a ModelError if the output
-            changes too much.
-        device: Name of a device; it must be the CPU.
-        texts: Texts for the calibration.
-
-    Raises:
-        ConfigError: The device is not the CPU, this CPU computes int8 products wrongly or slowly,
-            or this package's encoder does not support the model.
-        CorpusError: The texts cannot be read, or are too few.
-        ModelError: The output in int8 differs too much from that in fp32.
+    The engine is in float32 on the CPU. ``check`` calls a function that changes it, and refuses an
+    output that changes too much.
     """
     target = resolve_device("cpu" if device == "auto" else device)
     if target.type != "cpu":
@@ -207,19 +190,9 @@ def choose_fastest(
 ) -> Precision:
     """Return the fastest of fp32, bf16 and int8 for a model on this CPU, by measurement.
 
-    Args:
-        folder: Folder of the model.
-        engine: The model in float32 on the CPU.
-        device: Name of a device.
-        texts: Texts for the calibration. The model is calibrated if the cache has no calibration.
-
-    Returns:
-        The fastest precision; or "auto" if the device is not the CPU, if int8 cannot compute the
-        model, or if the model is so small that its precision does not matter.
-
-    Raises:
-        ConfigError: The device is unknown or not available.
-        CorpusError: The texts cannot be read, or are too few.
+    The engine is in float32 on the CPU; it is calibrated if the cache has no calibration. The
+    result is "auto" if the device is not the CPU, if int8 cannot compute the model, or if the model
+    is so small that its precision does not matter.
     """
     if resolve_device(device).type != "cpu" or not isinstance(engine, PackedEngine):
         return "auto"
@@ -233,15 +206,7 @@ def choose_fastest(
 
 
 def calibration_texts(texts: CalibrationTexts) -> list[str]:
-    """Return the texts that a calibration is made with, without empty texts.
-
-    Args:
-        texts: A list, or the path of a UTF-8 file with a text in each line. None: the texts that
-            this package contains.
-
-    Raises:
-        CorpusError: The file cannot be read, or there are fewer than 16 texts.
-    """
+    """Return the texts that a calibration is made with, without empty texts; at least 16."""
     if texts is None:
         ours = resources.files(__package__) / "calibration_texts.txt"
         return ours.read_text(encoding="utf-8").splitlines()
@@ -273,7 +238,6 @@ def _lines(path: Path) -> list[str]:
 
 
 def _calibration(folder: ModelFolder, engine: PackedEngine, texts: Sequence[str]) -> Calibration:
-    """Read a calibration from the cache, or make and store it."""
     key = {
         "texts": calibration_sha256(texts),
         "weights": folder.weights_sha256(),
@@ -302,11 +266,7 @@ def _calibration(folder: ModelFolder, engine: PackedEngine, texts: Sequence[str]
 
 
 def with_long_texts(texts: Sequence[str]) -> list[str]:
-    """Add long texts, each made by joining consecutive texts.
-
-    A calibration needs them because the ranges of the layers' inputs depend on the length of a
-    text.
-    """
+    """Add joined texts, since the ranges of the layers' inputs depend on the length of a text."""
     return [
         *texts,
         *(

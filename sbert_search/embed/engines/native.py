@@ -52,19 +52,13 @@ Record = Callable[[Work], Work]
 class Replayed:
     """Computes packed batches; small batches are computed by replaying a CUDA graph.
 
-    In a packed batch, the tokens of all texts are concatenated without padding. Several threads may
-    call the same object.
-
-    Args:
-        compute: Maps a packed batch to float (batch, width). It must find the texts of the batch by
-            the tensor ``PackedTokens.starts``, which is overwritten before a graph is replayed. It
-            must not use the Python numbers ``PackedTokens.lengths``, which are those of the
-            recording (see `Encoder.needs_only_starts`). The weights of the model must keep their
-            memory addresses.
-        device: Device of the model.
-        longest: Maximum tokens of a text.
-        record: Records the kernels that a function launches. It returns a function that replays
-            them and writes the result to the same tensor each time. None: `cuda_recorder`.
+    Several threads may call the same object. ``compute`` maps a packed batch to float (batch,
+    width). It must find the texts of the batch by the tensor ``PackedTokens.starts``, which is
+    overwritten before a graph is replayed. It must not use the Python numbers
+    ``PackedTokens.lengths``, which are those of the recording (see `Encoder.needs_only_starts`).
+    The weights of the model must keep their memory addresses. ``record`` records the kernels that a
+    function launches, and returns a function that replays them and writes the result to the same
+    tensor each time.
     """
 
     def __init__(
@@ -77,7 +71,7 @@ class Replayed:
         self._uses_graphs = True
 
     def __call__(self, ids: Ids, types: Ids | None = None) -> Tensor:
-        """Return the model's output for these token ids and token types, float (batch, width)."""
+        """Return the model's output for token ids and types, float (batch, width)."""
         texts = _power_of_two(len(ids))
         length = min(_power_of_two(max(map(len, ids)), _MIN_LENGTH), self._longest)
         if self._uses_graphs and texts * length <= MAX_TOKENS:
@@ -139,10 +133,7 @@ class _Bucket:
 
     @cached_property
     def work(self) -> Work:
-        """Function that returns the model's output for the bucket, float (texts, width).
-
-        Its kernels are recorded on first use.
-        """
+        """Returns the model's output, float (texts, width); recorded on first use."""
         return self._record(lambda: self._compute(self._batch))
 
 
@@ -174,7 +165,6 @@ def cuda_recorder(device: torch.device) -> Record:
 
 
 def _power_of_two(number: int, minimum: int = 1) -> int:
-    """Return the smallest power of two that is at least ``number``, but at least ``minimum``."""
     return max(minimum, 1 << (number - 1).bit_length())
 
 
@@ -191,12 +181,8 @@ _MOST_BEYOND = 1e-4
 class PackedEngine:
     """Runs a model on packed batches: the tokens of all texts concatenated without padding.
 
-    Args:
-        model: Model in memory, which is put into evaluation mode; `move` and `quantize` change it.
-        compute: Maps a packed batch to float (batch, width).
-
-    Attributes:
-        counter: Counts the inputs of int8 layers; None: the model is not in int8.
+    The model is put into evaluation mode; `move` and `quantize` change it. ``compute`` maps a
+    packed batch to float (batch, width).
     """
 
     name: EngineName = "native"
@@ -206,7 +192,7 @@ class PackedEngine:
         self, model: BiEncoder | SequenceClassifier | PerTokenModel, compute: Compute
     ) -> None:
         self._module, self._compute, self.tokenizer = model.eval(), compute, model.tokenizer
-        self.counter: RangeCounter | None = None
+        self.counter: RangeCounter | None = None  # None: the model is not in int8
         self._warned = False
         self._use_device(next(model.parameters()).device)
 
@@ -217,8 +203,7 @@ class PackedEngine:
     def move(self, device: torch.device, dtype: torch.dtype) -> None:
         """Move the model and convert its encoder to a precision, for inference only.
 
-        Modules after the encoder stay in fp32. If the device has faster linear layers, `freeze`
-        puts them into the encoder. The model can then be neither trained nor saved.
+        Modules after the encoder stay in fp32. The model can then be neither trained nor saved.
         """
         freeze(self._module.to(device).encoder.to(dtype))
         self._use_device(device)
@@ -231,23 +216,11 @@ class PackedEngine:
         return self._module.encoder
 
     def batches(self, texts: Sequence[str]) -> Iterator[PackedTokens]:
-        """Pack texts into batches for a calibration.
-
-        An engine for pairs of texts makes a pair of each text and the text after it.
-        """
+        """Pack texts into batches for a calibration."""
         raise NotImplementedError
 
     def quantize(self, calibration: Calibration, exact: torch.dtype) -> None:
-        """Convert the encoder, which must be on the CPU in fp32, to int8 for inference only.
-
-        Args:
-            calibration: Ranges of the inputs of the encoder's linear layers.
-            exact: float32 or bfloat16: the type of attention without relative positions, and of the
-                layers that are not computed in int8.
-
-        Raises:
-            ConfigError: As for `freeze_int8`.
-        """
+        """Convert the encoder, on the CPU in fp32, to int8 as `freeze_int8` does."""
         self.counter = freeze_int8(self.encoder, calibration, exact)
 
     @property

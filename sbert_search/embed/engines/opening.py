@@ -1,7 +1,4 @@
-"""Open a model with an engine that uses torch: load it, convert it and check its output.
-
-An engine is the software that runs a model's forward pass. The engines of this module use torch.
-"""
+"""Open a model with an engine that uses torch: load it, convert it and check its output."""
 
 from __future__ import annotations
 
@@ -46,12 +43,9 @@ class MovableEngine(Protocol):
     name: EngineName
 
     def fastest_precision(self) -> Verdict | None:
-        """Measure whether the CPU computes the model faster in fp32 or in bf16.
+        """Measure whether the CPU is faster in fp32 or in bf16; None: fp32, unmeasured.
 
-        This method must be called before `move`, while the model is on the CPU in fp32.
-
-        Returns:
-            The verdict; None if fp32 is used without a measurement.
+        It must be called before `move`, while the model is on the CPU in fp32.
         """
 
     def move(self, device: torch.device, dtype: torch.dtype) -> None:
@@ -71,39 +65,21 @@ MoveAndCheck = Callable[[E, torch.device, torch.dtype], None]
 
 
 class Placed(NamedTuple, Generic[E]):
-    """An engine on its device.
-
-    Attributes:
-        engine: The engine.
-        device: Its device.
-        dtype: Type of the engine's matrix products, such as bfloat16.
-        verdict: The measurement that chose the precision; None: nothing was measured.
-    """
+    """An engine on its device."""
 
     engine: E
     device: torch.device
-    dtype: torch.dtype
-    verdict: Verdict | None
+    dtype: torch.dtype  # of the engine's matrix products
+    verdict: Verdict | None  # that chose the precision; None: nothing was measured
 
 
 def open_engine(
     load: Callable[[], E], move_and_check: MoveAndCheck[E], *, device: str, precision: Precision
 ) -> Placed[E]:
-    """Load an engine and move it to a device and a precision.
+    """Load an engine on the CPU in fp32, and move it to a device and a precision.
 
     On a CPU, the precision "auto" is the one that `MovableEngine.fastest_precision` chooses, or
-    fp32 if the output in that precision fails the check.
-
-    Args:
-        load: Loads an engine on the CPU in fp32.
-        move_and_check: Moves the engine to the device and the precision. It raises ModelError if
-            the output of the engine changes too much.
-        device: Name of a device, or auto.
-        precision: Precision of the model's weights and matrix products.
-
-    Raises:
-        ConfigError: The device or the precision is unknown or not available.
-        ModelError: The model cannot be loaded, or its output is wrong.
+    fp32 if the output in that precision fails the check: ``move_and_check`` raises ModelError then.
     """
     target = resolve_device(device)
     dtype = resolve_precision(precision, target)  # refuses an unknown name before weights are read
@@ -131,15 +107,8 @@ def describe_object(
 ) -> OpenedModel[T]:
     """Describe the engine of a model in memory, which stays on its device and in its precision.
 
-    Args:
-        model: The model.
-        description: Settings of the model that change its output.
-        engine: The engine that runs the model.
-        asked: The caller's values of ``device``, ``precision`` and ``engine``.
-
-    Raises:
-        ConfigError: An argument in ``asked`` is neither the default nor the value of the model; or
-            the weights have another type than those of `PRECISIONS`.
+    ``asked`` has the caller's values of ``device``, ``precision`` and ``engine``, each the default
+    or that of the model.
     """
     weights = next(model.parameters())
     if weights.dtype not in PRECISIONS:
@@ -172,11 +141,7 @@ def describe_object(
 
 
 def check_engine(engine: str) -> None:
-    """Refuse an engine that does not use torch.
-
-    Raises:
-        ConfigError: The engine is neither native nor sentence-transformers.
-    """
+    """Refuse an engine that does not use torch."""
     if engine not in ("native", "sentence-transformers"):
         raise ConfigError(
             f"The engine {engine!r} cannot run this model; use native or sentence-transformers."
@@ -192,16 +157,10 @@ class CheckedChange(Protocol[C]):
     def __call__(
         self, engine: C, change: Callable[[], None], /, *, precision: str, where: str
     ) -> None:
-        """Call ``change``, and compare the outputs before and after it.
+        """Call ``change``, and refuse outputs after it that differ too much from those before it.
 
-        Args:
-            engine: The engine, on the CPU in fp32.
-            change: Moves the engine to a device or converts it to a precision.
-            precision: Precision after the change. It determines the largest allowed difference.
-            where: Engine, device and precision, for the message.
-
-        Raises:
-            ModelError: The output changes too much.
+        The engine is on the CPU in fp32 before. ``precision``, that after the change, determines
+        the largest allowed difference; ``where`` is for the message.
         """
 
 
@@ -217,20 +176,8 @@ def open_folder(
 ) -> OpenedModel[E]:
     """Find a model, load it, move it to a device and a precision, and check its output.
 
-    Args:
-        model: A folder or a name; None: the default model.
-        load: Loads the model of a folder on the CPU in fp32. It uses the named engine if that
-            engine can compute the model, and otherwise another engine.
-        check: Converts the engine, and compares the outputs before and after the conversion.
-        device: Name of a device, or auto.
-        engine: Name of an engine.
-        precision: Precision of the model's weights and matrix products.
-        calibrate: Texts for the calibration of int8.
-
-    Raises:
-        ConfigError: The device, the engine or the precision is unknown or not available.
-        CorpusError: The texts in ``calibrate`` cannot be read, or are too few.
-        ModelError: The model cannot be found or loaded, or its output is wrong.
+    ``load`` loads the model on the CPU in fp32, with another engine if the named one cannot compute
+    it.
     """
     check_engine(engine)
     if precision not in get_args(Precision):

@@ -1,8 +1,4 @@
-"""The interface of the engines of an `Embedder`, and a check of their output.
-
-The check compares the vectors of eight texts that a device computes with those of the CPU in fp32.
-This module does not import torch.
-"""
+"""The interface of the engines of an `Embedder`, and a check of their output; without torch."""
 
 from __future__ import annotations
 
@@ -26,40 +22,23 @@ EngineName = Literal["native", "onnx", "sentence-transformers"]
 
 
 def pair_engine(engine: EngineName) -> EngineName:
-    """Return the engine of a reranker that is used with an embedder of the given engine.
-
-    It is the same engine, except that native takes the place of onnx, which cannot run rerankers.
-    """
+    """Return the engine of a reranker beside an embedder; onnx cannot run rerankers."""
     return "native" if engine == "onnx" else engine
 
 
 class Engine(Protocol):
-    """The software that runs a model; a call computes the vectors of one batch.
-
-    Attributes:
-        name: Name of the engine.
-        dim: Number of dimensions of a vector before truncation.
-        tokenizer: Tokenizer that truncates texts to the model's limit.
-        batch_tokens: Number of tokens in a batch at which the engine is fast.
-    """
+    """The software that runs a model; a call computes the vectors of one batch."""
 
     name: EngineName
-    dim: int
-    tokenizer: TextTokenizer
-    batch_tokens: int
+    dim: int  # of a vector before truncation
+    tokenizer: TextTokenizer  # truncates texts to the model's limit
+    batch_tokens: int  # number of tokens in a batch at which the engine is fast
 
     def __call__(self, tokens: TokenizedTexts) -> Vectors:
-        """Compute vectors in one batch, float32 (n, dim).
-
-        Raises:
-            MemoryError: The device has too little memory for a batch of this size.
-        """
+        """Compute vectors in one batch, float32 (n, dim), or raise MemoryError."""
 
     def start(self, tokens: TokenizedTexts) -> Callable[[], Vectors]:
-        """Begin to compute; return a function that waits for the vectors.
-
-        This method and the returned function raise the errors of `__call__`.
-        """
+        """Begin to compute; return a function that waits. Both may raise MemoryError."""
 
 
 E = TypeVar("E")
@@ -68,33 +47,19 @@ E_co = TypeVar("E_co", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class OpenedModel(Generic[E_co]):
-    """A model ready to compute vectors or scores, and the values that `ModelIdentity` needs.
+    """A model ready to compute vectors or scores, and the values that `ModelIdentity` needs."""
 
-    Attributes:
-        name: Path or name that the caller gave.
-        origin: Where the model was found, as text for messages.
-        description: Settings that change the output of the model.
-        weights_sha256: Function that hashes the weights.
-        tokenizer_sha256: Function that hashes the tokenizer.
-        engine: Computes vectors or scores.
-        precision: fp32, bf16, fp16 or int8.
-        device: Name of the device.
-        folder: Folder of the model; None if the caller gave a model in memory.
-        verdict: The measurement that chose the precision; None: nothing was measured.
-        calibration: In int8, the hash of the texts of the calibration.
-    """
-
-    name: str
-    origin: str
+    name: str  # path or name that the caller gave
+    origin: str  # where the model was found, for messages
     description: ModelDescription
-    weights_sha256: Callable[[], str]
+    weights_sha256: Callable[[], str]  # hashes the weights
     tokenizer_sha256: Callable[[], str]
     engine: E_co
-    precision: str
+    precision: str  # fp32, bf16, fp16 or int8
     device: str
-    folder: ModelFolder | None = None
-    verdict: Verdict | None = None
-    calibration: str = ""
+    folder: ModelFolder | None = None  # None: a model in memory
+    verdict: Verdict | None = None  # that chose the precision; None: nothing was measured
+    calibration: str = ""  # in int8, the hash of its texts
 
     @classmethod
     def from_folder(
@@ -139,17 +104,7 @@ SELF_CHECK_TEXTS = (
 
 
 def check_vectors(reference: Vectors, vectors: Vectors, *, min_cosine: float, where: str) -> None:
-    """Compare vectors of the self-check texts with those of the CPU in fp32.
-
-    Args:
-        reference: Float32 (8, dim), computed on the CPU in fp32.
-        vectors: Vectors of the same texts from the engine that is checked, float32 (8, dim).
-        min_cosine: Minimum cosine similarity of the two vectors of each text.
-        where: Engine, device, precision and kind of batch, for the message.
-
-    Raises:
-        ModelError: A vector is not finite, or its cosine similarity is too low.
-    """
+    """Compare vectors of the self-check texts, (8, dim), with the reference of the CPU in fp32."""
     if not np.isfinite(vectors).all():
         row = int(np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0])
         raise ModelError(
@@ -166,17 +121,7 @@ def check_vectors(reference: Vectors, vectors: Vectors, *, min_cosine: float, wh
 
 
 def check_alone(together: Vectors, alone: Vectors, *, min_cosine: float, remedy: str) -> None:
-    """Refuse a model whose vector of a text depends on the other texts of the batch.
-
-    Args:
-        together: Vectors of the self-check texts, computed in one batch, float32 (8, dim).
-        alone: Their vectors from the same model, device and precision, each computed alone.
-        min_cosine: Minimum cosine similarity of the two vectors of each text.
-        remedy: What the user can do, for the message.
-
-    Raises:
-        ModelError: A cosine similarity is too low.
-    """
+    """Refuse a model whose vector of a text depends on the other texts of the batch."""
     worst, text = _least_cosine(together, alone)
     if worst < min_cosine:
         raise ModelError(
@@ -187,24 +132,16 @@ def check_alone(together: Vectors, alone: Vectors, *, min_cosine: float, remedy:
 
 
 def _least_cosine(first: Vectors, second: Vectors) -> tuple[float, str]:
-    """Return the lowest cosine similarity of the vectors of a text, and this text."""
     norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
     cosines = (first * second).sum(axis=1) / np.maximum(norms, np.finfo(np.float32).tiny)
     return float(cosines.min()), SELF_CHECK_TEXTS[int(cosines.argmin())]
 
 
 def check_scores(reference: Vectors, scores: Vectors, *, tolerance: float, where: str) -> None:
-    """Compare scores or logits of the self-check texts with those of the CPU in fp32.
+    """Compare scores of the self-check texts, (n, labels), with the reference of the CPU in fp32.
 
-    Args:
-        reference: Float32 (n, labels), computed on the CPU in fp32.
-        scores: Scores of the same texts from the engine that is checked, float32 (n, labels).
-        tolerance: Largest allowed difference, relative to the largest absolute value of the
-            reference, or to 1 if that is larger.
-        where: Engine, device and precision, for the message.
-
-    Raises:
-        ModelError: A score is not finite, or differs too much.
+    ``tolerance`` is relative to the largest absolute value of the reference, or to 1 if that is
+    larger.
     """
     if not np.isfinite(scores).all():
         raise ModelError(f"{where} gives scores that are not finite; use --device cpu.")

@@ -53,10 +53,7 @@ class NativeEngine(PackedEngine):
         return self.launch(tokens.ids)
 
     def batches(self, texts: Sequence[str]) -> Iterator[PackedTokens]:
-        """Pack texts for a calibration.
-
-        The texts get, in turn, no prompt, the first prompt of the model, the second and so on.
-        """
+        """Pack texts for a calibration, in turn with no prompt and with each of the prompts."""
         prompts = ["", *filter(None, self.model.prompts.values())]
         joined = [prompt + text for prompt, text in zip(cycle(prompts), texts, strict=False)]
         return packed_batches(self.tokenizer.encode(joined)[0])
@@ -106,12 +103,6 @@ def open_model(
     """Find a model, choose an engine that can compute it, load it and check its output.
 
     A model in memory stays on its device and in its precision; it is put into evaluation mode.
-
-    Raises:
-        ConfigError: The device, the engine or the precision is unknown or not available, or differs
-            from that of a model in memory.
-        CorpusError: The texts in ``calibrate`` cannot be read, or are too few.
-        ModelError: The model cannot be found or loaded, or its output is wrong.
     """
     asked = {"device": device, "precision": precision, "engine": engine}
     if isinstance(model, BiEncoder):
@@ -134,7 +125,6 @@ def open_model(
 
 
 def _load(folder: ModelFolder, engine: EngineName) -> TorchEngine:
-    """Load a model on the CPU in fp32."""
     require_kind(folder, "SentenceTransformer")
     require_sane(folder)
     _warn_of_head(folder)
@@ -185,7 +175,6 @@ def _self_check_texts(engine: TorchEngine) -> TokenizedTexts:
 
 
 def _check_padding(engine: LibraryEngine, texts: TokenizedTexts, min_cosine: float) -> None:
-    """Refuse a model whose vector of a text depends on the other texts of the batch."""
     alone, remedy = _one_by_one(engine, texts), engine.model.remedy_for_padding
     check_alone(engine(texts), alone, min_cosine=min_cosine, remedy=remedy)
 

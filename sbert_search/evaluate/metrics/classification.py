@@ -3,22 +3,16 @@
 ``counts[g, p]`` is the number of items of class ``g`` that were predicted as class ``p``. A metric
 gets one matrix, or several of them at once, (..., classes, classes), as a bootstrap makes them.
 
-Source: Rajpurkar et al. 2016, SQuAD, section 6.1 (arXiv:1606.05250), and its evaluation script of
-version 2.0: an answer is compared with each accepted answer and gets the best value; a question
-without an answer accepts only the empty answer.
-
 An entity counts as found if its type, its first token and its last token are right.
-
-Source: Tjong Kim Sang & De Meulder 2003, Introduction to the CoNLL-2003 shared task, section 2.3.
 
 F1 and Matthews correlation are no means over items. They are functions of counts, and the counts
 are sums over items, so a bootstrap resamples the items and adds up their counts. The randomisation
-test chooses items at random and swaps the counts of the two systems on these items;
-`significance.compare_means` swaps their values in the same way.
+test swaps the counts of the two systems on random items. An evaluation record stores the values
+that each item (a text or a sentence) adds to the sums, under the names in `CLASSES` or `COUNTS`.
 
-An item is a text or a sentence. An evaluation record stores the values that each item adds to the
-sums, under the names in `CLASSES` or `COUNTS`. Confidence intervals and comparisons are computed
-from these values.
+Sources: Rajpurkar et al. 2016, SQuAD, section 6.1 (arXiv:1606.05250), and its evaluation script of
+version 2.0; Tjong Kim Sang & De Meulder 2003, Introduction to the CoNLL-2003 shared task, section
+2.3.
 """
 
 from __future__ import annotations
@@ -48,16 +42,7 @@ Floats = NDArray[np.float64]
 
 
 def confusion(predicted: ArrayLike, gold: ArrayLike, n_classes: int) -> Floats:
-    """Count the items by gold and predicted class, (n_classes, n_classes).
-
-    Args:
-        predicted: Index of the predicted class of each item, (n,).
-        gold: Index of the true class of each item, (n,).
-        n_classes: Number of classes.
-
-    Raises:
-        ValueError: The arguments are not equally long, or hold an index outside the classes.
-    """
+    """Count the items by gold and predicted class, (n_classes, n_classes)."""
     p, g = np.asarray(predicted, dtype=np.int64), np.asarray(gold, dtype=np.int64)
     if p.shape != g.shape or p.ndim != 1:
         raise ValueError(f"Shapes {p.shape} and {g.shape} are not two lists of equal length.")
@@ -110,11 +95,9 @@ def matthews_of(matched: Floats, predicted: Floats, gold: Floats) -> Floats:
 
 
 def f1(matched: ArrayLike, predicted: ArrayLike, gold: ArrayLike) -> Floats:
-    """F1 from the numbers of matches, of predictions and of gold items; 0 where all three are 0.
+    """F1 from the numbers of matches, of predictions and of gold items, (...); 0 where all are 0.
 
-    The arguments have one shape, (...), which is also that of the result. From numbers that are
-    summed over all labels of a multi-label classifier, the result is its micro F1. From numbers of
-    entities, it is the F1 of entities.
+    From numbers that are summed over all labels of a multi-label classifier, it is the micro F1.
     """
     both = np.asarray(predicted, dtype=np.float64) + np.asarray(gold, dtype=np.float64)
     return _ratio(2 * np.asarray(matched, dtype=np.float64), both)
@@ -136,7 +119,6 @@ def _diagonal(table: Floats) -> Floats:
 
 
 def _ratio(above: Floats, below: Floats) -> Floats:
-    """Divide; 0 where the denominator is 0."""
     return np.divide(above, below, out=np.zeros(np.shape(below)), where=np.asarray(below) != 0)
 
 
@@ -150,12 +132,7 @@ def normalize_answer(text: str) -> str:
 
 
 def exact_match(predicted: str, accepted: Sequence[str]) -> float:
-    """1 if the normalised answer equals a normalised accepted answer, else 0.
-
-    Args:
-        predicted: The answer; "" if it says that the context has no answer.
-        accepted: The accepted answers; () if the context has no answer.
-    """
+    """1 if the normalised answer equals an accepted one, else 0; "" and () mean no answer."""
     own = normalize_answer(predicted)
     return max(float(own == normalize_answer(text)) for text in _accepted(accepted))
 
@@ -164,7 +141,6 @@ def answer_f1(predicted: str, accepted: Sequence[str]) -> float:
     """F1 of the normalised words, against the accepted answer that gives the highest value.
 
     If one of the two answers has no words left, the value is 1 if both have none, else 0.
-    Arguments as for `exact_match`.
     """
     own = normalize_answer(predicted).split()
     return max(_overlap(own, normalize_answer(text).split()) for text in _accepted(accepted))
@@ -187,17 +163,11 @@ Tags = Sequence[str]
 
 @dataclass(frozen=True, slots=True)
 class EntityScores:
-    """Scores over the entities of some sentences.
+    """Scores over the entities of some sentences."""
 
-    Attributes:
-        matched: Number of predicted entities that are right.
-        predicted: Number of predicted entities.
-        gold: Number of entities in the gold tags.
-    """
-
-    matched: int
-    predicted: int
-    gold: int
+    matched: int  # number of predicted entities that are right
+    predicted: int  # number of predicted entities
+    gold: int  # number of entities in the gold tags
 
     @property
     def precision(self) -> float:
@@ -220,15 +190,7 @@ def entity_scores(
 ) -> EntityScores:
     """Score the entities of all sentences together (micro average).
 
-    Args:
-        gold: Tags of each sentence.
-        predicted: Predicted tags of each sentence, of the same lengths.
-        scheme: Scheme of the tags.
-        strict: Whether entities that break the scheme are ignored; see `tag_schemes.entities`.
-
-    Raises:
-        ValueError: The numbers of sentences or of tags differ, or a tag belongs to neither BIO nor
-            BILOU or, if ``strict``, not to ``scheme``.
+    If ``strict``, entities that break the scheme are ignored (see `tag_schemes.entities`).
     """
     counts = sentence_counts(gold, predicted, scheme, strict=strict).sum(axis=0)
     return EntityScores(*counts.astype(int).tolist())
@@ -237,7 +199,7 @@ def entity_scores(
 def scores_by_type(
     gold: Sequence[Tags], predicted: Sequence[Tags], scheme: Scheme, *, strict: bool = False
 ) -> dict[str, EntityScores]:
-    """Score the entities of each type, sorted by type; arguments and errors as `entity_scores`."""
+    """Score the entities of each type, sorted by type."""
     pairs = _found(gold, predicted, scheme, strict)
     kinds = sorted({entity.kind for pair in pairs for found in pair for entity in found})
     return {kind: EntityScores(*_counts(pairs, kind).sum(axis=0).tolist()) for kind in kinds}
@@ -253,7 +215,6 @@ def sentence_counts(
 def _found(
     gold: Sequence[Tags], predicted: Sequence[Tags], scheme: Scheme, strict: bool
 ) -> list[tuple[set[Entity], set[Entity]]]:
-    """Return the gold and predicted entities of each sentence."""
     for number, (a, b) in enumerate(zip(gold, predicted, strict=True)):
         if len(a) != len(b):
             raise ValueError(f"Sentence {number} has {len(a)} gold and {len(b)} predicted tags.")
@@ -285,15 +246,7 @@ def interval_of_sums(
     level: float = LEVEL,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """Percentile bootstrap interval of a metric over items.
-
-    Args:
-        counts: What each item adds to the sums, (n, sums), n at least 1.
-        statistic: The metric, as a function of the sums.
-        draws: Number of resamples.
-        level: Confidence level.
-        seed: Seed of the bootstrap.
-    """
+    """Percentile bootstrap interval of a metric, by what each item adds to the sums, (n, sums)."""
     table, rng = np.asarray(counts, dtype=np.float64), np.random.default_rng(seed)
     values = [statistic(draw_counts(picks) @ table) for picks in resampled(rng, len(table), draws)]
     return percentiles(np.concatenate(values), level)
@@ -308,19 +261,7 @@ def compare_sums(
     level: float = LEVEL,
     seed: int = 0,
 ) -> Difference:
-    """Compare a metric of two systems on the same items.
-
-    Args:
-        first: What each item adds to the sums of the first system, (n, sums).
-        second: The same for the second system, in the same order of items.
-        statistic: The metric, as a function of the sums.
-        draws: Number of resamples of the bootstrap, and of random exchanges of the test.
-        level: Confidence level of the interval.
-        seed: Seed of bootstrap and test.
-
-    Raises:
-        ValueError: ``first`` and ``second`` have different shapes.
-    """
+    """Compare a metric of two systems by what each item adds to their sums, (n, sums)."""
     a, b = (np.asarray(counts, dtype=np.float64) for counts in (first, second))
     if a.shape != b.shape:
         raise ValueError(f"Shapes {a.shape} and {b.shape} are not those of the same items.")
@@ -354,16 +295,10 @@ PerItem = Mapping[str, Mapping[str, float]]
 def summed(
     metric: str, per_item: PerItem, n_classes: int | None = None
 ) -> tuple[Floats, Statistic] | None:
-    """Return the values that each item adds to the sums, and a function from sums to the metric.
+    """Return what each item adds to the sums, (n, sums), and a function from sums to the metric.
 
-    Args:
-        metric: Name of the metric.
-        per_item: Values of each item, as in an evaluation record.
-        n_classes: Number of classes; None: the largest class number in ``per_item`` plus one.
-
-    Returns:
-        The values, (n, sums), and the function. None if the metric is not computed from sums, or if
-        ``per_item`` lacks the values.
+    None if the metric is not computed from sums, or if ``per_item`` lacks the values. ``n_classes``
+    None: the largest class number plus one.
     """
     if metric in _OF_COUNTS and all(name in per_item for name in COUNTS):
         return np.array([[*per_item[name].values()] for name in COUNTS]).T, _OF_COUNTS[metric]

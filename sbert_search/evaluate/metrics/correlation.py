@@ -13,25 +13,16 @@ from sbert_search.errors import EvaluationError, TrainingError
 
 
 def spearman(predicted: ArrayLike, gold: ArrayLike) -> float:
-    """Spearman's rank correlation; equal values get the mean of their ranks.
+    """Spearman's rank correlation of (n,) values; equal values get the mean of their ranks.
 
-    Args:
-        predicted: Similarities, (n,).
-        gold: Gold scores, (n,).
-
-    Returns:
-        A value from -1 to 1.
-
-    Raises:
-        ValueError: The arguments are not one-dimensional and equally long.
-        EvaluationError: There are fewer than 2 values, a value is not finite, or all predicted or
-            all gold scores are equal, so that the correlation is undefined.
+    EvaluationError if a value is not finite, or if the correlation is undefined: of fewer than 2
+    values, or of values that are all equal.
     """
     return float(_stats().spearmanr(*_checked(predicted, gold)).statistic)
 
 
 def pearson(predicted: ArrayLike, gold: ArrayLike) -> float:
-    """Pearson's linear correlation; arguments, result and errors as `spearman`."""
+    """Pearson's linear correlation, with the errors of `spearman`."""
     return float(_stats().pearsonr(*_checked(predicted, gold)).statistic)
 
 
@@ -74,14 +65,10 @@ METRICS = ("spearman", "pearson")
 
 
 class GoldScores:
-    """The gold scores of dev rows."""
+    """The gold scores of dev rows, (n,), of which not all may be equal."""
 
     def __init__(self, scores: ArrayLike, sources: Sequence[str]) -> None:
-        """Store the scores of all rows, (n,), and the ``file:line`` of each row, for errors.
-
-        Raises:
-            TrainingError: All scores are equal, so the correlation is undefined.
-        """
+        """Store the scores of all rows and, for errors, the ``file:line`` of each row."""
         self.scores = np.asarray(scores, dtype=np.float64)
         if len(np.unique(self.scores)) < 2:
             raise TrainingError(

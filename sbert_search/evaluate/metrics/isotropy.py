@@ -18,27 +18,14 @@ _ROWS = 1024  # rows compared with all others at a time
 
 
 def alignment(first: Vectors, second: Vectors) -> float:
-    """Mean squared distance between the embeddings of texts that mean the same.
-
-    Args:
-        first: Unit vectors, (n, dim), n at least 1.
-        second: Unit vectors of the matching texts, (n, dim).
-
-    Returns:
-        From 0 (all pairs equal) to 4.
-    """
+    """Mean squared distance of unit vectors of texts that mean the same, (n, dim): from 0 to 4."""
     return float(np.square(first - second).sum(axis=1).mean())
 
 
 def uniformity(vectors: Vectors, t: float = 2.0) -> float:
-    """Logarithm of the mean Gaussian potential of all pairs of texts.
+    """Logarithm of the mean Gaussian potential of all pairs of at least 2 unit vectors, (n, dim).
 
-    Args:
-        vectors: Unit vectors, (n, dim), n at least 2.
-        t: Factor of the squared distance in the exponent.
-
-    Returns:
-        From -4t (two opposite vectors) to 0 (all vectors equal).
+    From -4t (two opposite vectors) to 0 (all vectors equal).
     """
     n, total = len(vectors), 0.0
     for start in range(0, n, _ROWS):
@@ -54,17 +41,11 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class UnitSums:
-    """Sums over vectors scaled to norm 1.
-
-    Attributes:
-        n: Number of vectors, at least 2.
-        total: Sum of the unit vectors, (dim,).
-        squares: Sum of the squares of their components, (dim,).
-    """
+    """Sums over at least 2 vectors scaled to norm 1."""
 
     n: int
-    total: Array
-    squares: Array
+    total: Array  # of the unit vectors, (dim,)
+    squares: Array  # of the squares of their components, (dim,)
 
     @classmethod
     def of(cls, vectors: Vectors) -> UnitSums:
@@ -73,10 +54,9 @@ class UnitSums:
         return cls(len(unit), unit.sum(axis=0), np.square(unit).sum(axis=0))
 
     def products(self) -> Array:
-        """Mean product of the components of two different vectors, by dimension, (dim,).
+        """Mean over all pairs of different vectors of the product of their components, (dim,).
 
-        The mean is over all pairs of two different vectors. The sum over the dimensions is the mean
-        cosine.
+        The sum over the dimensions is the mean cosine.
         """
         products: Array = (np.square(self.total) - self.squares) / (self.n * (self.n - 1))
         return products
@@ -86,10 +66,10 @@ class UnitSums:
         return float(self.products().sum())
 
     def dimension_shares(self, most: int) -> dict[int, float]:
-        """Shares in the mean cosine of the ``most`` dimensions with the largest shares.
+        """Shares in the mean cosine of the ``most`` dimensions with the largest, these first.
 
-        The largest share comes first. The shares of all dimensions add up to 1; a share is negative
-        if the dimension lowers the mean cosine. All are 0 if the mean cosine is 0.
+        All shares add up to 1; one is negative if the dimension lowers the mean cosine. All are 0
+        if the mean cosine is 0.
 
         Source: Timkey & van Schijndel 2021, section 3.1 (arXiv:2109.04404).
         """
@@ -111,13 +91,8 @@ def unit_rows(vectors: Vectors) -> Array:
 def deviations(products: Array, total: Array, n: int) -> Array:
     """Standard deviations along the principal directions, descending, (dim,).
 
-    They are the singular values of the matrix of vectors minus their mean, divided by the square
-    root of ``n``.
-
-    Args:
-        products: Sum of the outer products of each vector with itself, (dim, dim).
-        total: Sum of the vectors, (dim,).
-        n: Number of vectors.
+    ``products`` is the sum of the outer products of each of n vectors with itself, (dim, dim), and
+    ``total`` their sum, (dim,).
     """
     mean = total / n
     variances = np.linalg.eigvalsh(products / n - np.outer(mean, mean))[::-1]
@@ -128,8 +103,7 @@ def deviations(products: Array, total: Array, n: int) -> Array:
 def effective_rank(values: Array) -> float:
     """Exponential of the entropy of singular values that are first scaled to a sum of 1.
 
-    Returns:
-        From 1 (one direction) to the number of values (all directions alike); 0 if all are 0.
+    From 1 (one direction) to the number of values (all directions alike); 0 if all are 0.
 
     Source: Roy & Vetterli 2007, The effective rank, section 2 (EUSIPCO 2007).
     """
@@ -158,15 +132,7 @@ def explained_by_one(vectors: Vectors) -> float:
 
 
 def cosine_quantiles(vectors: Vectors, at: tuple[float, ...]) -> Mapping[float, float]:
-    """Quantiles of the cosines of all pairs of two different vectors.
-
-    Args:
-        vectors: The vectors, (n, dim), n at least 2.
-        at: Shares from 0 to 1, such as 0.5 for the median.
-
-    Returns:
-        The quantile of the cosines at each share, by share.
-    """
+    """Quantiles of the cosines of all pairs of at least 2 vectors, by share, such as 0.5."""
     cosines = pair_cosines(vectors)
     return dict(zip(at, np.quantile(cosines, at).tolist(), strict=True))
 

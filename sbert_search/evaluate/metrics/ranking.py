@@ -1,9 +1,8 @@
 """Compute ranking metrics for each query, as trec_eval defines them, with ir-measures.
 
 A run (the hits of each query) is evaluated in the order in which users see it. trec_eval sorts by
-score in 32 bits and breaks ties by descending document id, MS MARCO's MRR@k by ascending id; either
-order can differ from what users see. This module therefore passes ``n - rank`` to ir-measures as
-scores, which have no ties.
+score in 32 bits and breaks ties by descending document id, MS MARCO's MRR@k by ascending id. This
+module therefore passes ``n - rank`` to ir-measures as scores, which have no ties.
 
 Every query with judgements (qrels) counts. The value of a query without hits, or without a relevant
 document, is 0.
@@ -54,28 +53,16 @@ def mrr_at_k(run: Run, qrels: Qrels, k: int = 10) -> PerQuery:
 
 
 def average_precision(run: Run, qrels: Qrels) -> PerQuery:
-    """Mean over the relevant documents of the precision at the rank of each.
-
-    The precision of a relevant document that was not retrieved is 0.
-    """
+    """Mean over the relevant documents of the precision at their ranks; 0 if not retrieved."""
     return _one("MAP", run, qrels)
 
 
 def score_run(
     run: Run, qrels: Qrels, measures: Iterable[str] = DEFAULT_MEASURES
 ) -> dict[str, PerQuery]:
-    """Compute metrics of a run for each query.
+    """Compute metrics, such as nDCG@10, of a run: ``scores[measure][query_id]``, in qrels' order.
 
-    Args:
-        run: Scores of the hits of each query; equal scores rank in the order of the mapping.
-        qrels: Judgements; queries of the run without judgements are ignored.
-        measures: Names such as nDCG@10, recall@100, MRR@10, MRR, MAP.
-
-    Returns:
-        ``scores[measure][query_id]``, queries in the order of the qrels.
-
-    Raises:
-        EvaluationError: A metric is unknown, a score is NaN, or ir-measures is not installed.
+    Hits with equal scores rank in the order of the mapping. Queries without judgements are ignored.
     """
     ir_measures = _ir_measures()
     names = {_parse(ir_measures, name): name for name in measures}
@@ -89,11 +76,7 @@ def score_run(
 
 
 def mean(per_query: Mapping[str, float]) -> float:
-    """Average over the queries.
-
-    Raises:
-        ValueError: There are no queries.
-    """
+    """Average over the queries, of which there must be one."""
     if not per_query:
         raise ValueError("The mean over no queries is undefined.")
     return sum(per_query.values()) / len(per_query)
@@ -134,12 +117,7 @@ def _ir_measures() -> ModuleType:
 
 
 def ties_by_hash(run: Run, first: int = 0) -> dict[str, dict[str, float]]:
-    """Return a run in which hits with equal scores are ordered by a hash of query and document.
-
-    Args:
-        run: The run.
-        first: Number of hits that stay before the others.
-    """
+    """Return a run whose hits with equal scores, after ``first`` ones, are ordered by a hash."""
 
     def ordered(query_id: str, hits: Mapping[str, float]) -> Iterator[tuple[str, float]]:
         def key(doc_id: str) -> int:

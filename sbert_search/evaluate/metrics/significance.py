@@ -2,20 +2,18 @@
 
 Both systems are evaluated on the same items: queries or pairs of texts. A bootstrap over the items
 gives a confidence interval of the difference. A randomisation test gives the p-value: the
-probability of a difference at least as large if the systems were exchangeable. Holm's correction
-adjusts several p-values.
+probability of a difference at least as large if the systems were exchangeable.
 
 For few items, the percentile bootstrap interval of a mean is too short; that of a correlation is
-not. The interval of a mean is therefore the union of two intervals: Student's, which is too short
-on one side if values are skewed, and that of the bias-corrected and accelerated bootstrap (BCa),
-which is too short if most values are equal. ``tests/results/significance.json`` has the measured
-coverage of the intervals.
+not. The interval of a mean is therefore the union of Student's, which is too short on one side if
+values are skewed, and that of the bias-corrected and accelerated bootstrap (BCa), which is too
+short if most values are equal. ``tests/results/significance.json`` has the measured coverage.
 
 Source: Smucker, Allan & Carterette 2007, A comparison of statistical significance tests for
-information retrieval evaluation; Efron & Tibshirani 1993, An introduction to the bootstrap,
-section 14.3 (BCa); Hesterberg 2015, What teachers should know about the bootstrap
-(arXiv:1411.5279), on expanded percentile intervals (Student's quantiles); Holm 1979, A simple
-sequentially rejective multiple test procedure.
+information retrieval evaluation; Efron & Tibshirani 1993, An introduction to the bootstrap, section
+14.3 (BCa); Hesterberg 2015, What teachers should know about the bootstrap (arXiv:1411.5279), on
+expanded percentile intervals (Student's quantiles); Holm 1979, A simple sequentially rejective
+multiple test procedure.
 """
 
 from __future__ import annotations
@@ -39,19 +37,12 @@ _CELLS = 1 << 21  # draws x items that are computed at a time: 16 MiB of float64
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The difference between two systems.
-
-    Attributes:
-        value: Value of the second system minus value of the first.
-        low: Lower end of the confidence interval.
-        high: Upper end of the confidence interval.
-        p_value: p-value of the two-sided randomisation test, not corrected.
-    """
+    """The second system minus the first, with the confidence interval."""
 
     value: float
     low: float
     high: float
-    p_value: float
+    p_value: float  # of the two-sided randomisation test, not corrected
 
 
 def mean_interval(
@@ -62,21 +53,9 @@ def mean_interval(
     level: float = LEVEL,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """Confidence interval of a mean over items, such as a mean over queries.
+    """Confidence interval of a mean over items, (n,), clipped to ``within``.
 
-    It is the union of Student's interval and of the BCa bootstrap interval with Student's
-    quantiles, so it covers the true mean at least as often as either of them. For a single value,
-    or if all values are equal, both ends are the mean.
-
-    Args:
-        values: Value of each item, (n,).
-        within: Range of the metric; the interval is clipped to it.
-        draws: Number of resamples of the bootstrap.
-        level: Confidence level of the interval.
-        seed: Seed of the bootstrap.
-
-    Raises:
-        ValueError: There are no values, or they are not a list of finite numbers.
+    For a single value, or if all values are equal, both ends are the mean.
     """
     (checked,) = _checked(values)
     if (checked == checked[0]).all():  # their mean can differ from them by a rounding error
@@ -103,18 +82,7 @@ def compare_means(
     level: float = LEVEL,
     seed: int = 0,
 ) -> Difference:
-    """Compare the means of two systems on the same items.
-
-    Args:
-        first: First system's value of each item, such as nDCG@10 of each query, (n,).
-        second: Second system's values of the same items, in the same order, (n,).
-        draws: Number of resamples of the bootstrap, and of random exchanges of the test.
-        level: Confidence level of the interval.
-        seed: Seed of bootstrap and test.
-
-    Raises:
-        ValueError: The arguments are not equally long, non-empty lists of finite numbers.
-    """
+    """Compare the means of two systems' values of the same items, in the same order, (n,)."""
     a, b = _checked(first, second)
     gains, rng = b - a, np.random.default_rng(seed)
     low, high = mean_interval(gains, draws=draws, level=level, seed=seed)
@@ -134,24 +102,11 @@ def compare_correlations(
     level: float = LEVEL,
     seed: int = 0,
 ) -> Difference:
-    """Compare the correlations of two systems' scores with gold scores of the same items.
+    """Compare the correlations of two systems' scores with gold scores of the same items, (n,).
 
     For Spearman's correlation, the bootstrap ranks the values of every resample again. The scores
     of two systems have no common scale. So the test exchanges the ranks that the systems give to an
     item (for Pearson's correlation, the standardised scores).
-
-    Args:
-        first: First system's score of each item, such as the cosine of a pair of texts, (n,).
-        second: Second system's scores of the same items, in the same order, (n,).
-        gold: Gold scores, (n,).
-        kind: The correlation coefficient.
-        draws: Number of resamples of the bootstrap, and of random exchanges of the test.
-        level: Confidence level of the interval.
-        seed: Seed of bootstrap and test.
-
-    Raises:
-        ValueError: The arguments are not equally long, non-empty lists of finite numbers, or all
-            values of one argument are equal, so that the correlation is undefined.
     """
     checked = _checked(first, second, gold)
     if any((values == values[0]).all() for values in checked):
@@ -173,11 +128,10 @@ def compare_correlations(
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjust p-values by Holm's method, which controls the family-wise error rate.
+    """Adjust p-values, in their order, by Holm's method (controls the family-wise error rate).
 
-    The smallest of m p-values is multiplied by m, the next by m - 1 and so on. A product above 1
-    becomes 1. A product that is smaller than the one before it is replaced by the one before it.
-    The adjusted p-values are in the order of the argument.
+    The smallest of m p-values is multiplied by m, the next by m - 1 and so on. A product is at most
+    1 and at least the one before it.
     """
     order = np.argsort(p_values, kind="stable")
     corrected, largest = [0.0] * len(p_values), 0.0
@@ -194,15 +148,11 @@ class _Unranked:
         self.whole = values
 
     def weighted(self, counts: Floats) -> Floats:
-        """Return the values, the same for every resample, (1, n)."""
         return self.whole[None]
 
 
 class _Ranked:
-    """Values that are ranked in every resample (Spearman's correlation).
-
-    Equal values get the mean of their ranks.
-    """
+    """Values that are ranked in every resample (Spearman's correlation); ties share a rank."""
 
     def __init__(self, values: Floats) -> None:
         self._order = np.argsort(values, kind="stable")
@@ -212,13 +162,7 @@ class _Ranked:
         self.whole = self.weighted(np.ones((1, len(values))))[0]
 
     def weighted(self, counts: Floats) -> Floats:
-        """Return the ranks of the values in each resample, plus a constant, (draws, n).
-
-        A correlation does not depend on the constant.
-
-        Args:
-            counts: How often each item occurs in each resample, (draws, n).
-        """
+        """Return ranks in each resample, plus a constant: no correlation needs it, (draws, n)."""
         upto = np.cumsum(counts[:, self._order], axis=1)[:, self._ends]
         below = np.pad(upto[:, :-1], ((0, 0), (1, 0)))
         ranks = np.empty_like(counts)
@@ -281,10 +225,7 @@ def weighted_pearson(x: Floats, y: Floats, weights: Floats) -> Floats:
 
 
 def _exchanged(a: Floats, b: Floats, gold: Floats, swap: Floats) -> Floats:
-    """Difference of the two correlations with gold after the systems exchange items, (block,).
-
-    It is NaN where an exchange makes all values of a system equal.
-    """
+    """Difference of the correlations after an exchange of items, (block,); NaN if undefined."""
     # The sums in a correlation are linear in ``swap``, so one product gives a sum for all draws.
     n, moved = len(a), b - a
     shift, square, product = (swap @ part for part in (moved, b * b - a * a, moved * gold))
@@ -304,7 +245,6 @@ def _standardised(values: Floats) -> Floats:
 
 
 def _student(level: float, n: int) -> float:
-    """Return half the width of Student's interval of a mean of n items, in standard errors."""
     from scipy.special import stdtrit  # scipy is optional; only evaluation needs it
 
     return float(stdtrit(n - 1, (1 + level) / 2))
@@ -313,10 +253,8 @@ def _student(level: float, n: int) -> float:
 def _bca(normal: float, skew: float) -> float:
     """Share of resampled means below an end of the BCa interval.
 
-    Args:
-        normal: The end that the interval would have if the mean were normally distributed, in
-            standard errors.
-        skew: The acceleration, which for a mean is also the bias correction.
+    ``normal`` is the end for a normally distributed mean, in standard errors; ``skew`` is the
+    acceleration, which for a mean is also the bias correction.
     """
     shifted = skew + normal
     # For strongly skewed values the denominator can reach 0; 0.01 keeps the end finite.

@@ -58,10 +58,6 @@ def refuse_conflicting_ids(reader: CorpusReader) -> None:
     The first read finds id hashes that occur with two content hashes. Different ids can have the
     same hash, so a second read compares the contents of documents with the same id. The hashes take
     about 45 bytes of memory per document while they are sorted.
-
-    Raises:
-        CorpusError: An id has two contents (the message has the locations of both), or a source
-            cannot be read.
     """
     suspects = set(_ids_with_two_contents(*_hashes(reader)).tolist())
     first: dict[str, tuple[Document, np.uint64]] = {}
@@ -151,33 +147,14 @@ def build_index(
 ) -> IngestReport:
     """Build an index, or resume an interrupted build.
 
-    The folder and all rows are checked before the model is loaded and before anything is written.
-    A second run with the same sources, settings and model resumes after the last commit, and ends
+    The folder and all rows are checked before the model is loaded and before anything is written. A
+    second run with the same sources, settings and model resumes after the last commit, and ends
     with the same index as an uninterrupted run. A run with other sources, settings or another model
     is refused, unless no document was committed yet.
 
-    Args:
-        sources: Files or folders with documents.
-        out: Folder of the index; absent, empty, or an unfinished build.
-        open_model: Loads the model. None: vectors are given, and the index has no model.
-        settings: How to build the index. If ``fields.vector`` names a field, its vectors are
-            indexed.
-        vectors: The vectors to index, one for each row; None: those of a field or of the model.
-        memory_bytes: Memory limit of the process; mapped files do not count. None: no limit.
-        embed: Embeds the documents, in this process or in others.
-        stores: Makes the index; another kind than `IndexStore` makes a sharded index.
-
-    Raises:
-        ConfigError: The spec does not fit the memory budget or the vectors; ``out`` is a source;
-            ``chunk_tokens`` is more than the model reads; or a source has a column that a task head
-            is to fill.
-        CorpusError: A source cannot be read; or ``on_error`` is ``stop``, and a source has a bad
-            row or an id with two contents.
-        IndexStoreError: The folder cannot become an index, or holds a finished index or documents
-            of another unfinished build.
-        IndexLocked: Another process is writing to the folder.
-        ModelMismatch: The given vectors have another dimension than those of the model, or a
-            source records that another model made them.
+    ``open_model`` is None if vectors are given and the index has no model. ``vectors`` are the
+    vectors to index, one for each row; None: those of the field that ``settings`` names, or of the
+    model.
     """
     given = vectors is not None or settings.fields.vector is not None
     out = out.absolute()
@@ -239,10 +216,7 @@ def build_index(
 def _opened_as_recorded(
     open_model: Callable[[], TextEmbedder], paths: Sequence[Path], field: str
 ) -> TextEmbedder:
-    """Open the model of given vectors; refuse it if a file records another model for its vectors.
-
-    Errors as for `require_recorded_models`.
-    """
+    """Open the model of given vectors; refuse it if a file records another model for them."""
     embedder = open_model()
     require_recorded_models(paths, field, embedder.identity)
     return embedder
@@ -261,15 +235,8 @@ def build_from(
 ) -> IngestReport:
     """Build an index from a surveyed source, or resume a build of it; see `build_index`.
 
-    Args:
-        survey: The result of the survey.
-        out: Folder of the index.
-        open_model: Loads the model; None: the index has no model.
-        settings: How to build the index.
-        write: Writes the rows after the cursor, and finishes the build.
-        root: The folder to which ids are relative paths; None: ids are not paths of files.
-        memory_bytes: Memory limit of the process; None: no limit.
-        stores: As for `build_index`.
+    ``write`` writes the rows after the cursor, and finishes the build. ``root`` is the folder to
+    which ids are relative paths; None: ids are not paths of files.
     """
     embedder = open_model() if open_model else None
     settings.chunking(embedder)  # refuses a size that the model cannot read
@@ -307,15 +274,7 @@ def open_for_build(
     stores: StoreMaker = IndexStore,
     **options: Unpack[EmbedderOptions],
 ) -> TextEmbedder:
-    """Open a model as an unfinished build did, so that a resumed build writes the same vectors.
-
-    Args:
-        out: Folder of the index, which may be absent.
-        model: Name or folder of the model; None: the default, or that of a recipe.
-        open_model: Opens the model with the options.
-        stores: As for `build_index`.
-        options: Options for opening the model. A precision named here replaces that of the build.
-    """
+    """Open a model as an unfinished build did, so that a resumed build writes the same vectors."""
     stored = None
     with contextlib.suppress(NotAnIndex):
         manifest = stores.open(out).snapshot.manifest
@@ -331,13 +290,7 @@ def create_empty(
     settings: BuildSettings,
     stores: StoreMaker = IndexStore,
 ) -> IndexStore:
-    """Make an index without documents; without an embedder, documents must come with vectors.
-
-    Raises:
-        ConfigError: FAISS cannot build what the spec names, or ``chunk_tokens`` is more than the
-            model reads.
-        IndexStoreError: The folder is not empty, or cannot become an index.
-    """
+    """Make an index without documents; without an embedder, they must come with vectors."""
     settings.chunking(embedder)  # refuses a size that the model cannot read
     fixed = _store_settings(settings, embedder, dim)
     faiss_build.require_possible(fixed)
@@ -361,13 +314,7 @@ def note_resume_on_interrupt(store: IndexStore) -> Iterator[None]:
 
 
 def refuse_finished(out: Path, stores: StoreMaker = IndexStore) -> None:
-    """Refuse, before any other work, a folder in which a build can neither start nor resume.
-
-    Raises:
-        IndexStoreError: The folder holds a finished or damaged index, an index of the other kind
-            (with or without shards), or other files.
-        ConfigError: The index would have more shards than an index may have.
-    """
+    """Refuse, before other work, a folder in which a build can neither start nor resume."""
     with contextlib.suppress(NotAnIndex):
         _require_unfinished(stores.open(out).snapshot.manifest, out)
         return
@@ -386,14 +333,7 @@ def _require_unfinished(manifest: Manifest, out: Path) -> None:
 def _take_over(
     writer: IndexWriter, fixed: StoreSettings, start: BuildCursor, survey: Survey
 ) -> None:
-    """Accept an unfinished build; reset it first if it is empty and has other inputs.
-
-    The inputs are the sources, the model and the settings.
-
-    Raises:
-        IndexStoreError: The build has other inputs and holds documents, or another process has
-            finished it meanwhile.
-    """
+    """Accept an unfinished build; one with other inputs is started over if it is still empty."""
     manifest = writer.snapshot.manifest
     _require_unfinished(manifest, writer.path)
     if differing := _differences(manifest, fixed, start):

@@ -26,16 +26,6 @@ def split_vectors(
     """Open the array of the vectors, or put the name of their column into the fields.
 
     A string is the name of a column, unless it ends with ``.npy``.
-
-    Args:
-        vectors: An array, a file or the name of a column; None: the column of ``fields``, if any.
-        fields: The names of the fields.
-
-    Returns:
-        The array or None, and the fields; their ``vector`` is the name of the column or None.
-
-    Raises:
-        CorpusError: The file cannot be read, or the array does not hold vectors.
     """
     if vectors is None:
         return None, fields
@@ -50,16 +40,7 @@ def vector_rule(metric: Metric, dtype: VectorType, dim: int | None = None) -> Ve
 
 
 def dim_of(dim: int | None, embedder: TextEmbedder | None) -> int:
-    """Return the dimension of an index; refuse a model with another one than the given vectors.
-
-    Args:
-        dim: Dimension of the given vectors; None: no vectors are given, or none can be used.
-        embedder: The model; None: the index has no model.
-
-    Raises:
-        CorpusError: There is neither a vector nor a model.
-        ModelMismatch: The model makes vectors of another dimension.
-    """
+    """Return the dimension of an index; refuse a model with another one than the given vectors."""
     if embedder is None:
         if dim is None:
             raise CorpusError("No row has a vector that can be used, so there is nothing to index.")
@@ -89,11 +70,7 @@ def no_model(dim: int, metric: Metric) -> ModelIdentity:
 
 
 def refuse_model_options(options: Iterable[str]) -> None:
-    """Refuse options that open a model, where vectors are given and no model is named.
-
-    Raises:
-        ConfigError: ``options`` is not empty.
-    """
+    """Refuse options that open a model, where vectors are given and no model is named."""
     if names := sorted(options):
         raise ConfigError(
             f"{', '.join(names)}: no model is opened, since the vectors are given. Name the model "
@@ -107,10 +84,6 @@ def given_batches(
     """Yield batches with given vectors, in the form that `embed_batches` yields.
 
     Each document is one passage with 0 tokens.
-
-    Args:
-        batches: Documents, their vectors, float32 (n_documents, dim), and a payload.
-        advance: Called with the number of documents of each batch.
     """
     for documents, vectors, payload in batches:
         assert vectors is not None

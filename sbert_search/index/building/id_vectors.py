@@ -44,17 +44,11 @@ _CONFLICT = "the id is already indexed with other content, which only upsert rep
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Rows that become one segment of an index.
-
-    Attributes:
-        source: All rows of the build.
-        start: First row of the window.
-        stop: Row after the last row of the window.
-    """
+    """Rows that become one segment of an index."""
 
     source: IdVectors
     start: int
-    stop: int
+    stop: int  # row after the last one
 
     @property
     def counts(self) -> RowCounts:
@@ -79,12 +73,7 @@ class Window:
         return self.source.contents[self._new_rows]
 
     def parts(self, first_row: int, settings: StoreSettings) -> Iterator[SegmentPart]:
-        """Yield the new documents, with their vectors as they are stored.
-
-        Args:
-            first_row: Row of the first new document in the index.
-            settings: Settings of the index.
-        """
+        """Yield the new documents, with their vectors as they are stored."""
         for start in range(self.start, self.stop, BLOCK_ROWS):
             part = self.source.part(start, min(start + BLOCK_ROWS, self.stop), first_row, settings)
             if len(part.vectors):
@@ -103,21 +92,12 @@ class Window:
 class IdVectors:
     """Vectors and the id of each; `survey` checks all rows and must run first.
 
-    Ids are checked by the same rules as those of any other source, and vectors by `problems`. A
-    row with the id of an earlier row is a duplicate if the vectors are equal; otherwise it is
-    rejected.
+    Ids are checked by the same rules as those of any other source, and vectors by `problems`. A row
+    with the id of an earlier row is a duplicate if the vectors are equal; otherwise it is rejected.
+    If ``ids`` is None, the id is the number of the vector, from 0.
 
     Besides ids and vectors, 17 bytes of memory are held for each row, and about as much again
     during `survey`.
-
-    Args:
-        vectors: The vectors.
-        ids: The id of each vector; None: the number of the vector, from 0.
-        rule: What the vectors must be.
-        on_error: "stop": raise at the first bad row. "skip": reject bad rows.
-
-    Raises:
-        CorpusError: ``ids`` is no list, or there are more or fewer ids than vectors.
     """
 
     def __init__(
@@ -143,12 +123,7 @@ class IdVectors:
         self.outcomes = np.zeros(n_rows, np.uint8)
 
     def survey(self) -> Survey:
-        """Check all rows, and find ids that occur more than once.
-
-        Raises:
-            CorpusError: There is no row; or ``on_error`` is "stop", and a row is bad or an id
-                occurs with two vectors.
-        """
+        """Check all rows, and find ids that occur more than once."""
         if not len(self.vectors):
             raise CorpusError(f"{self.vectors.shown}: holds no vectors.")
         digest = hashlib.sha256()
@@ -165,10 +140,7 @@ class IdVectors:
         return Survey(len(self.vectors), rejected, digest.hexdigest(), {}, self.vectors.dim)
 
     def windows(self, skip_rows: int, n_docs: int) -> Iterator[Window]:
-        """Cut the rows after the first ``skip_rows`` into windows of ``n_docs`` new documents.
-
-        The last window may have fewer.
-        """
+        """Cut the rows after ``skip_rows`` into windows of at most ``n_docs`` new documents."""
         new = np.flatnonzero(self.outcomes[skip_rows:] == _NEW) + skip_rows
         start = skip_rows
         for next_first in new[n_docs::n_docs].tolist():
@@ -183,10 +155,7 @@ class IdVectors:
         return Reject(self._place(row), reason, value)
 
     def part(self, start: int, stop: int, first_row: int, settings: StoreSettings) -> SegmentPart:
-        """Return the new documents from row ``start`` to ``stop``, with vectors as stored.
-
-        ``first_row`` and ``settings`` as for `Window.parts`.
-        """
+        """Return the new documents from row ``start`` to ``stop``, with vectors as stored."""
         keep = self.outcomes[start:stop] == _NEW
         vectors, ids = self.vectors.block(start, stop), self._id_texts(start, stop)
         sources = numbered(f"{SHOWN}:", start + 1, stop + 1)
@@ -217,11 +186,7 @@ class IdVectors:
                 self._reasons.setdefault(start + row, (problem, f"id {excerpt(ids[row])}"))
 
     def _resolve_repeated_ids(self) -> None:
-        """Keep the first row of each id, and mark later rows of the id.
-
-        Raises:
-            CorpusError: An id occurs with two vectors, and ``on_error`` is "stop".
-        """
+        """Keep the first row of each id, and mark or refuse later rows of the id."""
         order = np.argsort(self.id_hashes, kind="stable")
         hashes = self.id_hashes[order]
         same = hashes[1:] == hashes[:-1]
@@ -269,11 +234,7 @@ class IdVectors:
 
 
 def fast_norms(vectors: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Return the norms (n,) of vectors (n, dim).
-
-    They are computed in float32, which is faster than float64. Where the squares may underflow or
-    overflow float32, float64 is used.
-    """
+    """Return the norms (n,) of vectors (n, dim), in float32 where no square leaves its range."""
     with np.errstate(over="ignore", invalid="ignore"):
         squares = np.einsum("nd,nd->n", vectors, vectors)
         norms: NDArray[np.float64] = np.sqrt(squares).astype(np.float64)
@@ -284,7 +245,6 @@ def fast_norms(vectors: NDArray[np.float32]) -> NDArray[np.float64]:
 
 
 def _units(vectors: NDArray[np.float32], norms: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Return the vectors scaled to norm 1, up to rounding."""
     if len(norms) and not (norms.min() ** 2 > _SMALL and norms.max() ** 2 < _LARGE):
         return divide_by_norms(vectors, norms)
     return vectors / norms.astype(np.float32)[:, None]
@@ -305,17 +265,6 @@ def build_from_vectors(
 
     Each commit writes one segment of the largest size, so that no merge rewrites these rows. An
     interrupted build loses at most the segment that it was writing.
-
-    Args:
-        vectors: The vectors.
-        ids: The id of each vector; None: the number of the vector, from 0.
-        out: Folder of the index; absent, empty, or an unfinished build.
-        open_model: Loads the model that made the vectors; None: the index has no model.
-        settings: How to build the index.
-
-    Raises:
-        ConfigError: ``settings`` has predicted columns, or as for `build_index`.
-        CorpusError, IndexStoreError, ModelMismatch: As for `build_index`.
     """
     if settings.classify or settings.tag:
         raise ConfigError("classify and tag need texts to predict from; use Index.build.")

@@ -66,10 +66,7 @@ class Sink(Protocol):
         starts_block: bool,
         ends_block: bool,
     ) -> None:
-        """Write the documents of a whole block, or of the next part of a block.
-
-        `IndexWriter.commit` explains the arguments.
-        """
+        """Write the documents of a whole block, or of a part of one; see `IndexWriter.commit`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,44 +96,24 @@ class IngestReport:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """The data of a batch besides its documents, which its commit needs.
-
-    Attributes:
-        rejects: The rejected rows.
-        counts: Number of rows by outcome.
-        rows_end: As in `ReadBatch`.
-        vectors: The given vectors of the accepted documents; None: a model makes them.
-        starts_block: Whether the batch is the first one of its block.
-        ends_block: Whether the batch is the last one of its block.
-    """
+    """The data of a batch besides its documents, which its commit needs."""
 
     rejects: list[Reject]
     counts: RowCounts
-    rows_end: int
-    vectors: Vectors | None
-    starts_block: bool
-    ends_block: bool
+    rows_end: int  # as in `ReadBatch`
+    vectors: Vectors | None  # given ones, of the accepted documents; None: a model makes them
+    starts_block: bool  # the batch is the first one of its block
+    ends_block: bool  # the batch is the last one of its block
 
 
 class _Commits:
-    """Commits the embedded batches of a block together, or earlier if enough time has passed.
-
-    Args:
-        sink: Receives the batches.
-        rejects: Receives the rejected rows.
-        cursor: As for `ingest`.
-        every_s: Seconds after a commit until the next one does not wait for the end of the block.
-
-    Attributes:
-        counts: Outcomes of all committed rows.
-        totals: Numbers of passages, truncated passages and lost tokens of this run.
-    """
+    """Commits the batches of a block together, or earlier if ``every_s`` seconds have passed."""
 
     def __init__(
         self, sink: Sink, rejects: RejectLog, cursor: BuildCursor | None, every_s: float
     ) -> None:
-        self.counts = cursor.counts if cursor else RowCounts()
-        self.totals = Counter[str]()
+        self.counts = cursor.counts if cursor else RowCounts()  # of all committed rows
+        self.totals = Counter[str]()  # passages, truncated ones and lost tokens of this run
         self._sink, self._rejects, self._cursor, self._every_s = sink, rejects, cursor, every_s
         self._waiting: list[EmbeddedBatch[_Step]] = []
         self._committed_s = time.monotonic()
@@ -188,33 +165,14 @@ def ingest(
     """Write all documents of a source to a sink.
 
     Each block of rows is one commit, or with ``by_time`` several if the block takes longer than
-    `COMMIT_S`. An interrupted run leaves whole batches in an index, but no Parquet file. With a
-    cursor, the rows before the cursor are skipped, and each commit stores the new cursor.
+    `COMMIT_S`. An interrupted run leaves whole batches in an index, but no Parquet file. With the
+    cursor of a build, the rows before the cursor are skipped, and each commit stores the new
+    cursor.
 
-    Args:
-        sink: Receives the embedded documents.
-        reader: Reads the source.
-        embedder: Embeds the passages of documents whose vectors the reader does not give; None:
-            it gives all vectors.
-        survey: Result of the reader's survey.
-        mode: ``add`` rejects other content under an id that is already indexed; ``upsert`` replaces
-            the old content.
-        on_truncate: What to do with texts longer than the model reads.
-        chunking: How texts are split if ``on_truncate`` is ``chunk``.
-        cursor: Progress of a build; None for an update.
-        memory_bytes: Memory budget of the process; None: no limit.
-        finish: Called when every row is committed. If the list of rejected rows of an earlier run
-            is a source, this run's list replaces that file only after the call: if the call fails,
-            a repeated run must still be able to read the source.
-        by_time: Whether a commit may end within a block, `COMMIT_S` seconds after the last commit.
-        predicted: Fills metadata columns before documents are compared with those of the sink.
-        embed: Embeds the batches, in this process or in others.
-
-    Raises:
-        ConfigError: The memory budget is too small.
-        CorpusError: A row is bad or an id conflicts with the index, and the reader stops at bad
-            rows; or a text is too long and ``on_truncate`` is ``error``.
-        IndexStoreError: The index cannot be written; earlier commits stay.
+    ``embedder`` is None if the reader gives all vectors. In the mode ``add``, other content under
+    an id that is already indexed is rejected; ``upsert`` replaces the old content. ``predicted``
+    fills metadata columns before documents are compared with those of the sink. ``finish`` is
+    called when every row is committed.
     """
     require_memory(memory_bytes)
     started = time.perf_counter()
@@ -250,7 +208,7 @@ def ingest(
     if not was_read:
         rejects.finish(was_read=False)
     finish()
-    if was_read:
+    if was_read:  # if `finish` fails, a repeated run must still be able to read the source
         rejects.finish(was_read=True)
     return IngestReport(
         counts=commits.counts,
@@ -264,29 +222,18 @@ def ingest(
 
 
 def require_memory(memory_bytes: int | None) -> None:
-    """Refuse a memory budget that is too small for work on documents.
-
-    Raises:
-        ConfigError: The budget is too small; the message has the free and the needed bytes.
-    """
+    """Refuse a memory budget that is too small for work on documents."""
     memory.give_back_freed(memory_bytes)
     needed = memory.shares(memory_bytes).work
     memory.require(memory_bytes, needed, "Reading, embedding and writing documents")
 
 
 def note_columns(state: Snapshot, columns: Mapping[str, ColumnType]) -> None:
-    """Print notes about the metadata columns that an update adds, or whose type it changes.
-
-    An added column may be a misspelt name.
-
-    Args:
-        state: The index before the update; if it is empty, nothing is printed.
-        columns: Type of each metadata column after the update.
-    """
+    """Print notes about the metadata columns that an update adds, or whose type it changes."""
     if not state.n_docs:
         return
     new = [f"{name} ({kind})" for name, kind in columns.items() if name not in state.columns]
-    if new:
+    if new:  # a new column may be a misspelt name
         more = f" and {len(new) - SHOWN_COLUMNS} more" if len(new) > SHOWN_COLUMNS else ""
         note(f"New metadata columns: {', '.join(new[:SHOWN_COLUMNS])}{more}.")
     for name, kind in state.columns.items():
@@ -297,11 +244,7 @@ def note_columns(state: Snapshot, columns: Mapping[str, ColumnType]) -> None:
 def _classified(
     batches: Iterator[ReadBatch], sink: Sink, mode: Mode, stop: bool, advance: Advance
 ) -> Iterator[tuple[list[Document], _Step]]:
-    """Drop duplicates and conflicts before they are embedded, and count all outcomes.
-
-    Raises:
-        CorpusError: A document conflicts with the index, and ``stop`` is true.
-    """
+    """Drop duplicates and conflicts before they are embedded, and count all outcomes."""
     for batch in batches:
         outcomes = sink.classify(batch.documents, mode, batch.vectors)
         classified = list(zip(batch.documents, outcomes, strict=True))

@@ -75,20 +75,10 @@ _compared: WeakKeyDictionary[TextEmbedder, dict[SelfCheck, float]] = WeakKeyDict
 def as_embedder(
     model: ModelLike | None = None,
     *,
-    report: Callable[[str], None] = note,
+    report: Callable[[str], None] = note,  # gets the names of a model that is opened and its engine
     **options: Unpack[EmbedderOptions],
 ) -> TextEmbedder:
-    """Open a model by name or folder, or return one that is open.
-
-    Args:
-        model: A name, a folder, an `Embedder` or a ``SentenceTransformer``; None: the default.
-        report: Called with a message that names the model and the engine, when a model is opened.
-        options: How to open a model by name or folder, such as ``device`` and ``precision``.
-
-    Raises:
-        ConfigError: There are options for a model that is open, or as for `open_embedder`.
-        ModelError: As for `open_embedder`.
-    """
+    """Open a model by name or folder (None: the default), or return one that is open."""
     if hasattr(model, "encode_tokens"):
         if options:
             raise ConfigError(
@@ -107,13 +97,8 @@ def with_kept_choices(
     """On a CPU, replace the precision and the batch size "auto" by those of an index.
 
     What "auto" measures may differ between two machines, or between two runs on a busy machine. New
-    documents and queries must be embedded in the precision of the build.
-
-    Args:
-        model: Name or folder of the model. The model "hashing" has neither setting.
-        options: Options for opening the model. If they name another engine than native, they are
-            returned unchanged. A precision or batch size other than "auto" is kept.
-        settings: Settings of the index.
+    documents and queries must be embedded in the precision of the build. Options that name another
+    engine than native are returned unchanged.
     """
     stored = ModelIdentity.from_mapping(settings.identity)
     measured = stored.engine in _ENGINES and not str(model).startswith("hashing")
@@ -159,11 +144,7 @@ def unrelated_cosine(embedder: TextEmbedder) -> float:
 
 
 def require_model(identity: ModelIdentity, path: Path) -> None:
-    """Refuse to embed texts for an index whose vectors were given without a model.
-
-    Raises:
-        ModelMismatch: The index has no model.
-    """
+    """Refuse to embed texts for an index whose vectors were given without a model."""
     if not identity.is_model:
         raise ModelMismatch(
             f"{path} holds vectors that were given without a model, so no text can be embedded for "
@@ -173,13 +154,7 @@ def require_model(identity: ModelIdentity, path: Path) -> None:
 
 
 def require_same_model(settings: StoreSettings, embedder: TextEmbedder) -> None:
-    """Refuse an embedder whose identity names another model than the one that built an index.
-
-    Hashes are compared only if both models have files, or neither has.
-
-    Raises:
-        ModelMismatch: The model is another one; the message names every field that differs.
-    """
+    """Refuse an embedder of another model than the one that built an index."""
     stored = ModelIdentity.from_mapping(settings.identity)
     given = embedder.identity
     if differing := differences(stored, given):
@@ -215,9 +190,6 @@ def require_mixable(settings: StoreSettings, embedder: TextEmbedder) -> None:
     A vector computed in int8 has a cosine of about 0.996 with that of the same text in another
     precision. This is enough for queries, but the ranks of nearly equal documents would depend on
     how their vectors were computed. Vectors in int8 of two calibrations are not mixed either.
-
-    Raises:
-        ModelMismatch: Only one of index and embedder uses int8, or the calibrations differ.
     """
     stored, given = ModelIdentity.from_mapping(settings.identity), embedder.identity
     if "int8" not in (stored.precision, given.precision):
@@ -246,16 +218,8 @@ def require_agreement(
     index or the embedder uses int8, of at least `INT8_COSINE`. If only one of the two models has
     files, no hashes can be compared, and the cosine must be at least `SAME_COSINE`.
 
-    Args:
-        settings: Settings of the index.
-        embedder: The embedder.
-        allow_inexact: Only warn if the same model gives other vectors. None: raise, and do not
-            recommend the option ``allow_inexact``, which the caller lacks.
-
-    Raises:
-        ModelMismatch: The embedder has another model; the message names every field that differs.
-            Or it gives other vectors; the message names the engine and precision of both models and
-            the cosine.
+    ``allow_inexact``: only warn if the same model gives other vectors. None: refuse it, and do not
+    recommend the option ``allow_inexact``, which the caller lacks.
     """
     require_same_model(settings, embedder)
     stored = ModelIdentity.from_mapping(settings.identity)

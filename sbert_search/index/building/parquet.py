@@ -47,22 +47,6 @@ def embed_to_parquet(
     `Document.full_text`), ``n_tokens``, ``lost_tokens``, ``vector`` (a fixed-size list of float32),
     then a column for each metadata field. A metadata field that has the name of one of the first
     six columns gets the prefix ``meta.``. Each block of the input is a row group.
-
-    Args:
-        sources: Files or folders with documents.
-        out: The file.
-        open_model: Loads the model.
-        settings: How documents are read and embedded.
-        memory_bytes: Memory limit of the process; mapped files do not count. None: no limit.
-        embed: Embeds the documents, in this process or in others.
-
-    Raises:
-        ConfigError: ``out`` is a source, belongs to the model, cannot be a file or has the
-            extension of another format; the memory budget is too small; or ``chunk_tokens`` is more
-            than the model reads.
-        CorpusError: A source cannot be read; a row is bad and ``on_error`` is ``stop``; or a text
-            is too long and ``on_truncate`` is ``error``.
-        OSError: The disk failed; an older file of that name is unchanged.
     """
     if out.suffix.lower() in _OTHER_FORMATS:
         raise ConfigError(f"{out}: the file is written as Parquet; name a file such as x.parquet.")
@@ -156,13 +140,9 @@ _KNOWN = {field.name for field in fields(ModelIdentity)}
 def recorded_model(schema: pa.Schema, field: str | None) -> Mapping[str, object]:
     """Return the identity of the model that made the vectors, as a file records it.
 
-    Args:
-        schema: The schema of a Parquet file.
-        field: The column of the vectors; None: the vectors are in another file, as in an export to
-            FAISS. A recorded model then counts only if the Parquet file has no vectors itself.
-
-    Returns:
-        The fields of a `ModelIdentity`; empty if no model is recorded for these vectors.
+    If ``field`` is None, the vectors are in another file, as in an export to FAISS. A recorded
+    model then counts only if the Parquet file has no vectors itself. The result has the fields of a
+    `ModelIdentity`; it is empty if no model is recorded for these vectors.
     """
     about = field == _VECTOR if field is not None else _VECTOR not in schema.names
     try:
@@ -179,15 +159,8 @@ def require_recorded_model(
 ) -> None:
     """Refuse a model that did not make the vectors of a file.
 
-    Args:
-        recorded: The result of `recorded_model`. Fields that are missing in it are not compared.
-        model: The model that is given for the vectors.
-        path: The file, for messages.
-        remedy: Last sentence of the message; "": to name the recorded model, or none.
-
-    Raises:
-        ModelMismatch: The file records another model; the message names every field that differs.
-        CorpusError: A recorded field has a value of a wrong type.
+    Fields that are missing in ``recorded`` are not compared. ``remedy`` is the last sentence of the
+    message; "": to name the recorded model, or none.
     """
     if not recorded or not model.is_model:
         return
@@ -207,18 +180,7 @@ def require_recorded_model(
 def require_recorded_models(
     paths: Iterable[Path], field: str, model: ModelIdentity, remedy: str = ""
 ) -> None:
-    """Compare a model with the models that are recorded in the Parquet files among the sources.
-
-    Args:
-        paths: The sources.
-        field: The field of the vectors.
-        model: The model that is given for the vectors.
-        remedy: As for `require_recorded_model`.
-
-    Raises:
-        ModelMismatch: A file records another model.
-        CorpusError: A file cannot be read any more, or its record is damaged.
-    """
+    """Refuse a model if a Parquet file of the sources records another one for its vectors."""
     for path in paths:
         if path.suffix.lower() != ".parquet":
             continue

@@ -179,11 +179,7 @@ class ReadKeywords(ReadFields, CheckedOptions, total=False):
 
 
 def split_keywords(settings: S, keywords: Mapping[str, object]) -> tuple[S, dict[str, object]]:
-    """Set the fields of settings that keywords name; return the settings and the other keywords.
-
-    Raises:
-        ConfigError: A field has a wrong value.
-    """
+    """Set the fields of settings that keywords name; return settings and other keywords."""
     own = {each.name for each in fields(settings)} & keywords.keys()
     rest = {name: value for name, value in keywords.items() if name not in own}
     return with_fields(settings, {name: keywords[name] for name in own}), rest

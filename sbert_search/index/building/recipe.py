@@ -37,14 +37,7 @@ class IndexRecipe(BuildSettings):
     weights_sha256: str = ""
 
     def check_corpus(self, source: Path) -> None:
-        """Compare the files of a corpus with the hashes in the recipe.
-
-        Args:
-            source: The folder or the file that is to be indexed.
-
-        Raises:
-            CorpusError: A file is missing or has another content.
-        """
+        """Compare the files of a corpus, a folder or one file, with the hashes in the recipe."""
         for name, expected in self.sha256.items():
             file = source / name if source.is_dir() else source
             if not file.is_file() or file.name != Path(name).name:
@@ -58,11 +51,7 @@ class IndexRecipe(BuildSettings):
                 )
 
     def check_model(self, model: ModelIdentity) -> None:
-        """Compare the weights of a model with the hash in the recipe.
-
-        Raises:
-            ModelMismatch: The model has other weights.
-        """
+        """Compare the weights of a model with the hash in the recipe."""
         if self.weights_sha256 and model.weights_sha256 != self.weights_sha256:
             raise ModelMismatch(
                 f"{model.name} has weights sha256 {model.weights_sha256} and the recipe names "
@@ -70,24 +59,12 @@ class IndexRecipe(BuildSettings):
             )
 
     def open_model(self, **options: Unpack[EmbedderOptions]) -> TextEmbedder:
-        """Open the model of the recipe, and compare its weights with the recipe.
-
-        Args:
-            options: How to open the model.
-
-        Raises:
-            ConfigError, ModelError: As for `as_embedder`.
-            ModelMismatch: The model has other weights.
-        """
+        """Open the model of the recipe, and compare its weights with the recipe."""
         embedder = as_embedder(self.model, **options)
         self.check_model(embedder.identity)
         return embedder
 
 
 def load_recipe(path: Path) -> IndexRecipe:
-    """Read a recipe.
-
-    Raises:
-        ConfigError: The file cannot be read, or a field is unknown, missing or wrong.
-    """
+    """Read a recipe."""
     return from_mapping(IndexRecipe, read_toml(path))

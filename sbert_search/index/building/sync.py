@@ -79,21 +79,14 @@ class SyncReport:
 
 @dataclass(slots=True)
 class FolderScan:
-    """The files of a folder, read once.
+    """The files of a folder, read once."""
 
-    Attributes:
-        source: The folder; its files are named by their paths relative to the root of the index.
-        prints: Fingerprint of each file that is not blank, by its path.
-        failed: Why a file or folder cannot be read, by its path.
-        unlisted: Paths of folders that cannot be listed.
-        left_out: Description of the files that are not read, or "".
-    """
-
-    source: SourceFile
+    source: SourceFile  # names files by their paths relative to the root of the index
+    # Fingerprint of each file that is not blank, by path.
     prints: dict[str, int] = field(default_factory=dict)
-    failed: dict[str, str] = field(default_factory=dict)
-    unlisted: list[str] = field(default_factory=list)
-    left_out: str = ""
+    failed: dict[str, str] = field(default_factory=dict)  # why it cannot be read, by file or folder
+    unlisted: list[str] = field(default_factory=list)  # folders that cannot be listed
+    left_out: str = ""  # description of the files that are not read, or ""
 
     def note_left_out(self) -> None:
         """Print a note about the files that are not read."""
@@ -114,32 +107,20 @@ class FolderScan:
 
 @dataclass(slots=True)
 class _Plan:
-    """The paths of files by what a sync does with them, before any file is parsed.
-
-    Attributes:
-        stored: The documents of files in the index.
-        new: Files of which the index holds no document.
-        changed: Files of which the index lacks a document of the present content, or holds one of
-            an earlier content.
-        gone: Files of which the index holds documents, and which no longer exist.
-        taken: As in `StoredFiles`.
-        unchanged: Number of files whose content did not change.
-    """
+    """The paths of files by what a sync does with them, before any file is parsed."""
 
     stored: StoredFiles = field(default_factory=StoredFiles)
-    new: list[str] = field(default_factory=list)
+    new: list[str] = field(default_factory=list)  # the index holds no document of the file
+    # The index lacks a document of the present content, or holds one of an earlier content.
     changed: list[str] = field(default_factory=list)
+    # The index holds documents, and the file no longer exists.
     gone: list[str] = field(default_factory=list)
-    taken: list[str] = field(default_factory=list)
-    unchanged: int = 0
+    taken: list[str] = field(default_factory=list)  # as in `StoredFiles`
+    unchanged: int = 0  # number of files
 
 
 def require_place(folder: Path, root: Path | None) -> SourceFile:
-    """Return a folder with its path relative to the root; without a root, it becomes the root.
-
-    Raises:
-        IndexStoreError: The folder lies outside the root.
-    """
+    """Return a folder by its path below the root; without a root, it becomes the root."""
     top = Path(os.path.abspath(folder)) if root is None else root
     below = path_below(folder, top)
     if below is None:
@@ -153,12 +134,7 @@ def require_place(folder: Path, root: Path | None) -> SourceFile:
 
 
 def scan_folder(source: SourceFile, memory_bytes: int | None = None) -> FolderScan:
-    """Read and hash every file of a folder.
-
-    Args:
-        source: The folder, from `require_place`.
-        memory_bytes: Memory budget of the process, which limits the size of a file; None: no limit.
-    """
+    """Read and hash every file of a folder; the budget, if any, limits the size of a file."""
     scan, limit = FolderScan(source), RowLimit.within(memory_bytes)
 
     def unlisted(path: Path, error: OSError) -> None:
@@ -185,11 +161,7 @@ def scan_folder(source: SourceFile, memory_bytes: int | None = None) -> FolderSc
 
 
 def require_files(scan: FolderScan, *, allow_empty: bool) -> None:
-    """Refuse a folder without files, such as an unmounted disk.
-
-    Raises:
-        CorpusError: The folder is absent or `FolderScan.is_empty`, and ``allow_empty`` is false.
-    """
+    """Refuse a folder without files, such as an unmounted disk."""
     if scan.is_empty and not allow_empty:
         what = "has no file that can be read" if scan.source.path.is_dir() else "is not a folder"
         raise CorpusError(
@@ -220,21 +192,6 @@ def sync_folder(
     """Make the documents of a folder's files equal to the files that the scan found.
 
     The model is opened only if there is a text to embed. Documents of other sources stay.
-
-    Args:
-        store: The index.
-        scan: The files, from `scan_folder`.
-        settings: How files are read and embedded.
-        open_model: Opens the model of the index.
-        dry_run: Only report what would be done.
-        allow_inexact: As for `Index.matching_embedder`.
-        memory_bytes: Memory budget of the process; None: no limit.
-        settle: Merges segments after the changes.
-
-    Raises:
-        IndexLocked: Another process is writing.
-        IndexStoreError: The index cannot be written; earlier commits stay.
-        ModelMismatch: The model is not the one that built the index.
     """
     scan.note_left_out()
     store.refresh()
@@ -350,7 +307,6 @@ class _Work:
 
 
 def _only(source: SourceFile, paths: Iterable[str]) -> SourceFile:
-    """Limit a folder to the files at these paths, which are relative to the root."""
     start = len(source.name) + 1 if source.name else 0
     return replace(source, only=tuple(path[start:] for path in paths))
 
@@ -373,14 +329,10 @@ def _compare(scan: FolderScan, stored: StoredFiles) -> _Plan:
 
 
 def is_whole(contents: Collection[int], own: int, *, alone: bool) -> bool:
-    """Whether all documents of a file are stored.
+    """Whether all documents of a file are stored, given their content hashes.
 
-    They are if the last document is, since it is committed last.
-
-    Args:
-        contents: Content hashes of the stored documents of the file.
-        own: Fingerprint of the file.
-        alone: Return False also if documents of an earlier content of the file are stored.
+    They are if the last document is, since it is committed last. With ``alone``, the result is
+    False also if documents of an earlier content of the file are stored.
     """
     return own in contents and not (alone and set(contents) - _prints(own))
 
@@ -422,9 +374,8 @@ def _is_held(path: str, stored: StoredFiles) -> bool:
 def _list_failures(folder: Path, work: _Work) -> Path | None:
     """Write the list of files and folders that cannot be read, and return its path.
 
-    If everything can be read, remove an earlier list, and return None.
-
-    The list replaces that of `ingest`, which lacks files and folders that could not be opened.
+    If everything can be read, remove an earlier list, and return None. The list replaces that of
+    `ingest`, which lacks files and folders that could not be opened.
     """
     source, not_read = work.scan.source, _not_read(work.scan, work.plan)
     rejects = [
@@ -456,13 +407,10 @@ def _record_root(writer: IndexWriter, settings: ReadSettings, root: str) -> None
 def _doomed(
     writer: IndexWriter, scan: FolderScan, gone: Iterable[str], parsed: Iterable[str]
 ) -> list[str]:
-    """Return the ids of the documents to delete.
+    """Return the ids of the documents to delete, after new and changed files were committed.
 
-    Args:
-        writer: The writer, after new and changed files were committed.
-        scan: The files.
-        gone: Paths of files whose documents are all deleted.
-        parsed: Paths of files that were committed; documents of earlier contents are deleted.
+    All documents of the files in ``gone`` are deleted, and of those in ``parsed`` the documents of
+    earlier contents.
     """
     stored = stored_files(writer.snapshot, scan.source.name, scan.prints).contents
     doomed = [doc_id for path in gone for doc_id in stored.get(path, ())]

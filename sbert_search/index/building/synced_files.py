@@ -25,15 +25,12 @@ PATH = "path"  # column with the path of a document's file, a string
 
 @dataclass(frozen=True, slots=True)
 class StoredFiles:
-    """The documents read from files, by the file's path relative to the root (the indexed folder).
+    """The documents read from files, by the file's path relative to the root."""
 
-    Attributes:
-        contents: For each path, the content hash of each document of the file, by id.
-        taken: Paths of files in the folder that are also ids of documents from other sources; the
-            files must not replace these documents.
-    """
-
+    # By path: content hash of each document of the file, by id.
     contents: dict[str, dict[str, int]] = field(default_factory=dict)
+    # Paths of files in the folder that are also ids of documents from other sources; the files must
+    # not replace these documents.
     taken: set[str] = field(default_factory=set)
 
 
@@ -45,10 +42,8 @@ def stored_files(snapshot: Snapshot, below: str, wanted: Collection[str]) -> Sto
     name. The row of a table may have such an id and path, but its source is the table. A document
     of a file outside the root has an absolute path as metadata, which differs from its id.
 
-    Args:
-        snapshot: The index.
-        below: Only files below this folder, a path relative to the root, are returned; "": all.
-        wanted: Paths of the files that are in the folder now.
+    Only files below the folder ``below``, a path relative to the root, are returned; "": all.
+    ``wanted`` are the files that are in the folder now.
     """
     found = StoredFiles()
     for doc_id, path, source, content in _documents(snapshot):
@@ -61,7 +56,6 @@ def stored_files(snapshot: Snapshot, below: str, wanted: Collection[str]) -> Sto
 
 
 def _is_of_file(doc_id: str, path: str, source: str) -> bool:
-    """Whether a document with this path as metadata was read from a file of the root."""
     name = printable(path).rpartition("/")[2]
     named = doc_id == path or doc_id.startswith(f"{path}{PAGE_MARK}")
     return named and source.rpartition("/")[2].startswith(f"{name}:")
@@ -99,12 +93,7 @@ _State = dict[str, tuple[int, int, int, int]]
 class FolderWatch:
     """Waits for changes of the files of a folder since this object was made.
 
-    It watches the files whose content is a document (see `list_files`); it ignores tables.
-
-    Args:
-        folder: The folder; it may be absent for a time.
-        interval_s: Seconds between two polls.
-        sleep: Waits for a number of seconds.
+    It watches the files whose content is a document, and not tables. The folder may be absent.
     """
 
     def __init__(
@@ -144,10 +133,7 @@ class FolderWatch:
                 return
 
     def retry(self) -> None:
-        """Make the next `wait` return even if nothing changes, so that failed work is repeated.
-
-        It returns after its first poll, or later if that poll shows a change.
-        """
+        """Make the next `wait` return even if nothing changes, so that failed work is repeated."""
         self._to_confirm = True
 
 

@@ -1,11 +1,10 @@
 """Exact search: score the queries with one block of vectors at a time, in bounded memory.
 
-Float32 products find the candidates: every row whose exact score could be among the best k. The
-candidates are then scored in float64, each in the same order of additions. Equal vectors therefore
-get equal scores, and a result does not depend on the size of the blocks or the number of threads.
+Float32 products find the candidates: every row whose exact score could be among the best k. They
+are then scored in float64, each in the same order of additions. So equal vectors get equal scores,
+and a result does not depend on the size of the blocks or the number of threads.
 
-A segment is a part of the index. A position is the index of a vector in its segment; a row is the
-number of the vector in the whole index.
+A position is the index of a vector in its segment; a row is its number in the whole index.
 """
 
 from __future__ import annotations
@@ -55,9 +54,8 @@ os.register_at_fork(after_in_child=_renew_lock)
 class TopK:
     """The best k rows of each query so far; among equal scores, the lower row comes first.
 
-    Attributes:
-        scores: float32 (n_queries, k), descending; -inf where there is no row.
-        rows: int64 (n_queries, k); -1 where there is no row.
+    ``scores`` is float32 (n_queries, k), descending; -inf where there is no row. ``rows`` is int64
+    (n_queries, k); -1 where there is no row.
     """
 
     def __init__(self, scores: NDArray[np.float32], rows: NDArray[np.int64]) -> None:
@@ -104,7 +102,6 @@ class TopK:
         self.rows[query[best], rank[best]] = row[best]
 
     def _offer_one(self, row: NDArray[np.int64], score: NDArray[np.float32]) -> None:
-        """Add candidates if there is only one query, in fewer steps, for a lower latency."""
         if self.rows[0, 0] >= 0:
             row, score = np.append(self.rows, row), np.append(self.scores, score)
         best = np.lexsort((row, -score))[: self.k]
@@ -121,17 +118,7 @@ def scan(
     max_norm: float,
     selection: Selection | None = None,
 ) -> None:
-    """Scan vectors and offer the best rows to `top`, which keeps the k best of all scans.
-
-    Args:
-        queries: float32 (n_queries, dim).
-        vectors: float32 or float16 (n_rows, dim).
-        top: The k best rows of each query so far.
-        rows: Row of each vector, int64 (n_rows,), ascending.
-        metric: How vectors are compared.
-        max_norm: Largest norm of a vector.
-        selection: Which vectors may be returned; None means all.
-    """
+    """Offer the best of vectors (n_rows, dim) to `top`; ``rows`` (n_rows,) must ascend."""
     single = len(queries) == 1 and vectors.dtype == np.float32
     dense = DENSE_SINGLE if single else DENSE
     # If more than the share `dense` of the rows is selected, reading all rows in order and dropping
@@ -159,18 +146,11 @@ def exact_scores(
     at: NDArray[np.int64],
     metric: Metric,
 ) -> NDArray[np.float32]:
-    """Score pairs of a query and a vector in float64, adding the products in a fixed order.
+    """Score pairs of a query and a vector in float64, float32 (n,), higher is better.
 
-    Args:
-        queries: float32 (n_queries, dim).
-        vectors: (n_rows, dim).
-        query: Index of the query of each pair, int64 (n,); not read where there is only one query.
-        at: Index of the vector of each pair, int64 (n,).
-        metric: Cosine and dot give the inner product (for cosine, the vectors have norm 1);
-            euclidean gives the negative distance.
-
-    Returns:
-        float32 (n,); higher is better.
+    ``query`` and ``at`` have the indices of each pair, (n,); ``query`` is not read where there is
+    only one query. Cosine gives the inner product, since its vectors have norm 1; euclidean gives
+    the negative distance.
     """
     # Reasons are in docs/decisions.md: Exact search scores twice; Candidates are scored 32,768
     # elements at a time.
@@ -206,12 +186,11 @@ def _pair_scores(
 
 
 class _Candidates:
-    """Pairs of a query and a scanned vector whose exact score may be among the best k.
+    """Pairs of a query and a scanned vector's position whose exact score may be among the best k.
 
-    A pair is two numbers: the index of the query, and the position of the vector among the scanned
-    vectors. Each query has a floor: a lower bound of the k-th best float32 score so far, less
-    ``slack``, which is twice the largest rounding error of a score. The float32 scores of the best
-    k by exact score are all at least the floor, so pairs below the floor are dropped.
+    Each query has a floor: a lower bound of the k-th best float32 score so far, less ``slack``,
+    which is twice the largest rounding error of a score. The float32 scores of the best k by exact
+    score are all at least the floor, so pairs below it are dropped.
     """
 
     def __init__(self, k: int, floor: NDArray[np.float64], slack: NDArray[np.float64]) -> None:
@@ -245,10 +224,8 @@ class _Candidates:
     def _prune(self) -> None:
         """Raise the floors as far as the pairs kept so far allow, and drop the pairs below them.
 
-        `add` sets the floors by the scores of one block. If later blocks have better and better
-        scores, nearly all of their pairs would otherwise be kept. Of the pairs beyond the best k,
-        at most `MAX_TIES` are kept for each query, so that memory is bounded even if many vectors
-        are equal.
+        `add` sets the floors by one block; if later blocks score better and better, it would keep
+        nearly all pairs. `MAX_TIES` bounds the memory even if many vectors are equal.
         """
         query, at, score = (np.concatenate(part) for part in zip(*self._kept, strict=True))
         order = np.lexsort((at, -score, query))
@@ -265,11 +242,10 @@ class _Candidates:
 
 
 def _kth_best(scores: NDArray[np.float32], k: int) -> NDArray[np.float32]:
-    """Return a lower bound of the k-th best score of each query, (n_queries,).
+    """Return a lower bound of the k-th best of n > k scores of each query, (n_queries,).
 
-    ``scores`` is (n_queries, n) with n > k. If there are many scores, they are divided into groups,
-    and only the best score of each group is considered. The k-th best of these maxima is at most
-    the k-th best of all scores. With at least 4 k groups, the difference is small.
+    Many scores are divided into groups. The k-th best of the groups' maxima is at most the k-th
+    best of all scores; with at least 4 k groups, the difference is small.
     """
     n_queries, n = scores.shape
     n_groups = n // GROUP
@@ -284,10 +260,7 @@ def _kth_best(scores: NDArray[np.float32], k: int) -> NDArray[np.float32]:
 def _blocks(
     vectors: Vectors, positions: NDArray[np.int64] | None, n_queries: int
 ) -> Iterator[tuple[int, Vectors]]:
-    """Yield the blocks of all vectors, or of the vectors at ``positions``.
-
-    Each item is the index of the block's first vector among these vectors, and the block.
-    """
+    """Yield blocks of all vectors, or of those at ``positions``, with each first index."""
     n_rows = len(vectors) if positions is None else len(positions)
     step = max(1, BLOCK_SCORES // n_queries)
     if positions is not None or vectors.dtype != np.float32:
@@ -300,14 +273,11 @@ def _blocks(
 def _fast_scores(
     queries: NDArray[np.float32], block: Vectors, metric: Metric
 ) -> NDArray[np.float32]:
-    """Score a block with BLAS in float32, (n_queries, n_block).
+    """Score a block with BLAS in float32, (n_queries, n_block); euclidean as ``2 q.v - v.v``.
 
-    A euclidean score is ``2 q.v - v.v``, which orders the vectors like the negative distance.
-
-    Up to `FEW` queries are scored by dot products with one vector at a time. For so few queries, a
-    matrix product reads vectors at half the speed. Its threads also wait for each other. On a busy
-    machine they wait for a time slice of the scheduler, which can be a hundred times as long as the
-    work (docs/decisions.md: Up to eight queries are scored by dot products).
+    For up to `FEW` queries, a matrix product reads vectors at half the speed of dot products, and
+    its threads wait for each other: on a busy machine up to a hundred times as long as the work
+    (docs/decisions.md: Up to eight queries are scored by dot products).
     """
     few = len(queries) <= FEW
     step = max(1, DOT_ELEMENTS // block.shape[1]) if few else len(block)
@@ -346,8 +316,8 @@ def _slack(
 ) -> NDArray[np.float64]:
     """Return twice a bound on the rounding error of a float32 score, (n_queries,).
 
-    The bound is doubled, since both the k-th best score and the score that is compared with it may
-    have this error. The 4 added to ``dim`` covers the operations around the dot product.
+    Twice, since both the k-th best score and the score compared with it may err. The 4 added to
+    ``dim`` covers the operations around the dot product.
 
     Source: Higham 2002, Accuracy and Stability of Numerical Algorithms, section 3.1: a float32 dot
     product errs by at most ``dim * 2**-24`` of the product of the norms, to first order.

@@ -35,16 +35,7 @@ def build_bytes(spec: IndexSpec, n_rows: int, dim: int) -> int:
 
 
 def require_memory(settings: StoreSettings, n_rows: int, memory_bytes: int | None) -> None:
-    """Refuse, before any work, a FAISS index that does not fit into a memory budget.
-
-    Args:
-        settings: Settings of the index, with the dimensions and the spec (FAISS factory string).
-        n_rows: Number of vectors in the largest segment.
-        memory_bytes: Budget of the process, including what it already uses; None: no limit.
-
-    Raises:
-        ConfigError: The index does not fit; the message has the predicted bytes.
-    """
+    """Refuse, before any work, a FAISS index that does not fit into the process's budget."""
     spec = settings.spec
     memory.require(
         memory_bytes,
@@ -54,11 +45,7 @@ def require_memory(settings: StoreSettings, n_rows: int, memory_bytes: int | Non
 
 
 def require_possible(settings: StoreSettings) -> None:
-    """Refuse, before any work, a FAISS factory string that does not fit the vector dimensions.
-
-    Raises:
-        ConfigError: FAISS cannot build the index; the message has FAISS's reason.
-    """
+    """Refuse, before any work, a FAISS factory string that does not fit the vector dimensions."""
     if not settings.spec.is_flat and (reason := _refusal(settings)):
         raise ConfigError(
             f"index.factory is {settings.spec.factory!r}, which does not fit vectors of "
@@ -84,14 +71,8 @@ def train(
 ) -> FaissIndex | None:
     """Train an empty FAISS index on a sample of the vectors of all segments.
 
-    Args:
-        samples: Memory-mapped vectors of each segment, (n_rows, dim), from which rows are drawn.
-        settings: Settings of the index; gives dimensions, metric and spec.
-        memory_bytes: Memory budget of the process; the training vectors take at most about a
-            quarter of it, but there is at least one for each centroid. None: no limit.
-
-    Returns:
-        The trained, empty index; None, with a note, if there are too few vectors to train it.
+    The training vectors take at most about a quarter of ``memory_bytes``, but there is at least one
+    for each centroid. None, with a note, if there are too few vectors to train.
     """
     spec, n_rows = settings.spec, sum(len(sample) for sample in samples)
     if n_rows < spec.min_training_rows:
@@ -129,9 +110,8 @@ def train_on(index: FaissIndex, vectors: NDArray[np.float32]) -> None:
     """Train a FAISS index on vectors, (n, dim).
 
     All threads train the centroids of inverted lists, unless the index begins with a transform such
-    as OPQ. Everything else is trained by one thread, above all the codes (compressed vectors).
-    Codes need many small clusterings, and several threads would wait for each other at every step:
-    on a busy machine, two threads take 20 times as long as one (docs/decisions.md: Codes are
+    as OPQ. One thread trains the rest, above all the codes: they need many small clusterings, in
+    which several threads would wait for each other at every step (docs/decisions.md: Codes are
     trained by one thread).
     """
     faiss = import_faiss()
@@ -147,8 +127,7 @@ def fill(begun: FaissIndex, vectors: Vectors, advance: Advance = lambda n: None)
     """Add the vectors (n_rows, dim) that a trained index does not hold yet.
 
     If the index is empty, a copy of it is filled, since other segments need the empty index too. An
-    index that already holds the first of the vectors is changed in place, since a copy may not fit
-    into memory.
+    index that holds the first vectors is changed in place, since a copy may not fit into memory.
     """
     faiss = import_faiss()
     index = begun
@@ -164,17 +143,7 @@ def fill(begun: FaissIndex, vectors: Vectors, advance: Advance = lambda n: None)
 
 
 def write(folder: Folder, number: int, begun: FaissIndex, vectors: Vectors) -> FileRecord:
-    """Fill a trained index with a segment's vectors, on a GPU if possible, and write it to a file.
-
-    Args:
-        folder: Folder of the stored index.
-        number: An unused file number.
-        begun: An empty index from `train`, or an index that holds the first of the vectors.
-        vectors: The vectors of the segment, (n_rows, dim).
-
-    Raises:
-        OSError: The disk failed.
-    """
+    """Fill a trained index with a segment's vectors, on a GPU if possible, and write a file."""
     faiss = import_faiss()
     with progress("Building the search index", len(vectors), "vectors") as advance:
         device = faiss_gpu.gpu_for(begun, len(vectors))
@@ -187,10 +156,10 @@ def write(folder: Folder, number: int, begun: FaissIndex, vectors: Vectors) -> F
 
 
 def _reserve(index: FaissIndex, n_rows: int) -> None:
-    """Allocate memory for all vectors of an HNSW graph at once.
+    """Allocate memory for all vectors of an HNSW graph at once; growing may need twice the memory.
 
-    The codes are in a C++ ``std::vector``. If it grew step by step, it would need up to twice the
-    memory. The second resize restores its length; its capacity stays.
+    The codes are in a C++ ``std::vector``. The second resize restores its length; its capacity
+    stays.
     """
     faiss = import_faiss()
     inner = faiss.downcast_index(index)

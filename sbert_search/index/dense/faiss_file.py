@@ -1,9 +1,8 @@
 """Approximate search of a segment by a FAISS index, whose file can be rebuilt from the vectors.
 
-FAISS neither writes nor opens the file itself. The file writer of FAISS can lose data on a full
-disk and report success, and its file reader parses damaged bytes. Therefore `base` writes
-the bytes, and their hash is checked before FAISS parses them. A segment is a part of the index. A
-position is the index of a vector in the segment.
+FAISS neither writes nor opens the file itself: its writer can lose data on a full disk and report
+success, and its reader parses damaged bytes. `base` writes the bytes, and their hash is checked
+before FAISS parses them. A position is the index of a vector in its segment.
 """
 
 from __future__ import annotations
@@ -37,19 +36,10 @@ _KINDS = re.compile(r"Index(Flat(IP|L2)?|(HNSW|IVF|PQ|ScalarQuantizer|PreTransfo
 
 
 class FaissFile:
-    """A FAISS index in a file.
+    """A FAISS index in a file; ``shape`` is the number of vectors and the dimensions it must have.
 
     The constructor maps the file and checks its size. The hash is checked and the index is parsed
-    at the first use.
-
-    Args:
-        folder: The folder of the index.
-        record: The record of the file in the manifest.
-        shape: Number of vectors that the FAISS index must hold, and their dimensions.
-
-    Raises:
-        FileNotFoundError: The file is gone.
-        CorruptIndex: The file cannot be read or has another size than recorded.
+    at the first use. A missing file raises FileNotFoundError, and one of another size CorruptIndex.
     """
 
     def __init__(self, folder: Folder, record: FileRecord, shape: tuple[int, int]) -> None:
@@ -60,8 +50,8 @@ class FaissFile:
     def index(self) -> FaissIndex | None:
         """The FAISS index; None, with a warning, if the file is damaged or FAISS is missing.
 
-        The inverted lists, vector codes and graph links of the index stay in the mapped file
-        (docs/decisions.md: FAISS files are mapped).
+        Its lists, codes and links stay in the mapped file (docs/decisions.md: FAISS files are
+        mapped).
         """
         return self._read(mapped=True)
 
@@ -77,10 +67,7 @@ class FaissFile:
         return None if self.index is None else faiss_gpu.load(self.index)
 
     def copy(self) -> FaissIndex | None:
-        """Read the FAISS index into memory, so that vectors can be added.
-
-        Returns None, with a warning, if the file is damaged or FAISS is missing.
-        """
+        """Read the index into memory, so that vectors can be added; fail as `index` does."""
         return self._read(mapped=False)
 
     def _read(self, *, mapped: bool) -> FaissIndex | None:
@@ -117,13 +104,7 @@ class _Reader:
 
 
 def _require_known_kind(index: FaissIndex, name: str) -> None:
-    """Refuse a kind of index that `IndexSpec` cannot describe.
-
-    An example is an index whose inverted lists are in another file, which FAISS would open.
-
-    Raises:
-        CorruptIndex: The index, or an index inside it, is of such a kind.
-    """
+    """Refuse a kind that no `IndexSpec` describes, such as one with its lists in another file."""
     faiss = import_faiss()
     index = faiss.downcast_index(index)
     kind = type(index).__name__
@@ -141,17 +122,9 @@ def _require_known_kind(index: FaissIndex, name: str) -> None:
 def search(
     index: FaissIndex, plan: Plan, queries: NDArray[np.float32], selection: Selection | None
 ) -> NDArray[np.int64]:
-    """Find the positions of the vectors that FAISS ranks best for each query.
+    """Find the positions that FAISS ranks best for each query, int64 (n_queries, n_candidates).
 
-    Args:
-        index: A FAISS index, from `FaissFile.index`.
-        plan: Gives the search parameters and the number of candidates to fetch.
-        queries: float32 (n_queries, dim).
-        selection: Which positions may be returned; None means all.
-
-    Returns:
-        int64 (n_queries, n_candidates); -1 where FAISS found no more candidates, or found one that
-        is not selected.
+    -1 where FAISS found no more candidates, or found one that is not selected.
     """
     bits = selection.bits if selection and plan.route == "select" else None
     params = parameters(index, plan.spec, plan.n_candidates, bits)
@@ -174,11 +147,7 @@ def parameters(
 ) -> FaissParameters:
     """Return FAISS's search parameters for an index; None if its kind accepts no parameters.
 
-    Args:
-        index: A FAISS index, from `FaissFile.index`.
-        spec: Gives ``nprobe`` for an IVF index and ``ef_search`` for an HNSW graph.
-        n_candidates: Number of candidates to fetch; FAISS's ``efSearch`` is at least this number.
-        bits: One bit for each position, set if it may be returned; None means all.
+    ``bits`` has one bit for each position, set if it may be returned; None means all.
     """
     faiss = import_faiss()
     if isinstance(index, faiss.IndexPreTransform):

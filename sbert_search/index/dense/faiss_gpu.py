@@ -68,9 +68,8 @@ class Gpu:
 def find_gpu() -> Gpu | None:
     """Return the first GPU if FAISS gives right answers on it and torch can use it, else None.
 
-    If a GPU exists but is unusable, a warning says so. The answers are tested, since FAISS may make
-    an empty copy of an index on the GPU and raise no error (docs/decisions.md: A GPU is used where
-    `faiss-gpu` answers correctly).
+    The answers are tested, since FAISS may make an empty copy of an index on the GPU and raise no
+    error (docs/decisions.md: A GPU is used where `faiss-gpu` answers correctly).
     """
     faiss = import_faiss()
     if not hasattr(faiss, "StandardGpuResources") or faiss.get_num_gpus() < 1:
@@ -88,10 +87,7 @@ def find_gpu() -> Gpu | None:
 
 
 def gpu_for(index: FaissIndex, n_rows: int) -> Gpu | None:
-    """Return the GPU if FAISS supports this kind of index on it and ``n_rows`` fit, else None.
-
-    If the rows do not fit, a note says so.
-    """
+    """Return the GPU if FAISS supports this kind of index on it and ``n_rows`` fit, else None."""
     gpu = find_gpu()
     if gpu is None:
         return None
@@ -120,17 +116,10 @@ def train(gpu: Gpu, index: FaissIndex, vectors: NDArray[np.float32]) -> FaissInd
 
 
 def fill(gpu: Gpu, begun: FaissIndex, vectors: Vectors, advance: Advance) -> FaissIndex | None:
-    """Fill a copy of an index on the device and copy it back.
+    """Fill a copy of an index on the device and copy it back; None, with a warning, on a failure.
 
-    Args:
-        gpu: The device.
-        begun: A trained index with the first ``begun.ntotal`` of the vectors, which may be none.
-        vectors: All vectors, (n_rows, dim).
-        advance: Called with the number of vectors added since the last call; with a negative
-            number if the device fails, since all vectors must then be added again.
-
-    Returns:
-        The index, on the CPU; None, with a warning, if the device fails or loses vectors.
+    ``begun`` holds the first ``begun.ntotal`` of the vectors. After a failure, ``advance`` gets a
+    negative number, since all vectors must be added again.
     """
     n_added = 0
 
@@ -156,11 +145,7 @@ def fill(gpu: Gpu, begun: FaissIndex, vectors: Vectors, advance: Advance) -> Fai
 
 
 class GpuIndex:
-    """A copy of a FAISS index on a GPU, in float16.
-
-    Raises:
-        RuntimeError: The GPU fails or loses vectors.
-    """
+    """A float16 copy of a FAISS index on a GPU; RuntimeError if the GPU fails or loses vectors."""
 
     def __init__(self, gpu: Gpu, index: FaissIndex) -> None:
         self._gpu = gpu
@@ -188,12 +173,7 @@ class GpuIndex:
 
 
 def supports(plan: Plan) -> bool:
-    """Whether FAISS on a GPU can follow a plan.
-
-    On a GPU, FAISS cannot restrict a search to the rows that a bitmap marks, as the route
-    ``select`` does. It returns at most `MOST` candidates and searches at most `MOST` inverted
-    lists.
-    """
+    """Whether FAISS on a GPU can follow a plan: no bitmap, at most `MOST` candidates and lists."""
     return plan.route == "fetch" and max(plan.n_candidates, plan.spec.nprobe) <= MOST
 
 
@@ -216,23 +196,10 @@ def exact_candidates(
     euclidean: bool,
     device: str = "cuda",
 ) -> NDArray[np.int64]:
-    """Find the best positions by scoring all selected vectors with torch.
+    """Find the best positions by scoring all selected vectors with torch, int64 (n_queries, n).
 
-    The vectors are sent to the device in chunks from pinned memory. A position is the index of a
-    vector in its segment (a part of the index). This function serves the plans that FAISS does not
-    support on a GPU (`supports`).
-
-    Args:
-        queries: float32 (n_queries, dim).
-        vectors: The memory-mapped vectors of the segment, (n_rows, dim).
-        n_candidates: Largest number of positions to return for each query.
-        selection: Which positions may be returned; None means all.
-        euclidean: Rank by distance instead of the inner product.
-        device: Torch device that computes.
-
-    Returns:
-        Best positions first, int64 (n_queries, n), where n is ``n_candidates`` or, if smaller, the
-        number of positions that may be returned.
+    It serves the plans that FAISS does not support on a GPU (`supports`). The best come first; n is
+    below ``n_candidates`` if fewer vectors are selected.
     """
     import torch
 
@@ -268,7 +235,6 @@ def _run_or_note(gpu: Gpu, work: Callable[[], FaissIndex], what: str) -> FaissIn
 
 
 def _answers_correctly(gpu: Gpu) -> bool:
-    """Whether a tiny search on the device gives the right answer."""
     vectors = np.eye(4, dtype=np.float32)
     index = gpu.faiss.IndexFlatL2(4)
     index.add(vectors)
@@ -278,10 +244,7 @@ def _answers_correctly(gpu: Gpu) -> bool:
 
 
 def _pinned(n_rows: int, dim: int) -> NDArray[np.float32]:
-    """Allocate memory for float32 vectors (n_rows, dim).
-
-    If torch has a GPU, the memory is pinned (page-locked), so that the GPU needs no extra copy.
-    """
+    """Allocate float32 vectors (n_rows, dim), page-locked if torch has a GPU, to save it a copy."""
     import torch
 
     pinned: NDArray[np.float32] = torch.empty(

@@ -22,9 +22,8 @@ _loaded_in = 0  # id of the process that loaded FAISS; 0: not loaded
 def import_faiss() -> Any:
     """Load FAISS.
 
-    Raises:
-        ConfigError: FAISS is not installed.
-        IndexStoreError: This process was forked after FAISS was loaded.
+    ConfigError if it is not installed; IndexStoreError if this process was forked after it was
+    loaded.
     """
     global _loaded_in
     if "faiss" not in sys.modules:
@@ -37,11 +36,9 @@ def import_faiss() -> Any:
 
 
 def require_not_forked() -> None:
-    """Check that this process was not forked from a process that had loaded FAISS.
+    """Refuse, by IndexStoreError, a process that was forked after FAISS was loaded.
 
-    Raises:
-        IndexStoreError: This process was forked after FAISS was loaded. A fork does not copy the
-            threads of FAISS, so a search could wait for them forever.
+    A fork does not copy the threads of FAISS, so a search could wait for them forever.
     """
     if _loaded_in not in (0, os.getpid()):
         raise IndexStoreError(
@@ -70,12 +67,8 @@ def single_threaded() -> Iterator[None]:
 def limited_to_file(n_bytes: int) -> Iterator[None]:
     """Inside the context, let FAISS read no array of more than twice the size of a file.
 
-    Thus a damaged length in the file cannot fill the memory. FAISS has one such limit for the whole
-    process. The context restores it at its end, since other FAISS files that the process reads may
-    be larger. If several threads enter the context, they take turns.
-
-    Args:
-        n_bytes: Size of the file that is parsed inside the context.
+    Thus a damaged length in the file cannot fill the memory. The limit is one for the process, so
+    threads take turns, and the end restores it, since other files may be larger.
     """
     faiss = import_faiss()
     with _parsing:
@@ -88,11 +81,7 @@ def limited_to_file(n_bytes: int) -> Iterator[None]:
 
 
 def require_faiss() -> None:
-    """Check that FAISS is installed, without loading it.
-
-    Raises:
-        ConfigError: FAISS is not installed.
-    """
+    """Check that FAISS is installed, without loading it."""
     if importlib.util.find_spec("faiss") is None:
         raise ConfigError(
             "FAISS is not installed; run `python -m pip install 'sbert-search[cpu]'`, "

@@ -1,21 +1,17 @@
 """Which rows of a segment a search may return, and the cheapest way to find the best of them.
 
-A segment is a part of the index; a large one has its own FAISS index. The selected rows are those
-that a search may return: not deleted, and matching the filter if there is one. There are three ways
-to search a segment that has a FAISS index:
+The selected rows are not deleted, and match the filter if there is one. There are three ways to
+search a segment that has a FAISS index:
 
 - Few selected rows are scored exactly. So are many if the FAISS index accepts no bitmap.
-- Otherwise, many selected rows are passed to FAISS as a bitmap. The search parameters are raised,
-  since the nearest selected rows are farther away than the nearest of all rows.
-- If nearly all rows are selected, for example because a few were deleted, FAISS searches without a
-  bitmap, which is several times faster. FAISS then fetches a few more candidates, and candidates
-  that are not selected are dropped.
+- Otherwise, FAISS gets a bitmap of the selected rows. The search parameters are raised, since the
+  nearest selected rows are farther away than the nearest of all rows.
+- If nearly all rows are selected, FAISS searches without a bitmap, which is several times faster.
+  It fetches a few more candidates, and those that are not selected are dropped.
 
-A position is the index of a row in its segment. The unit of costs is the scoring of one randomly
-accessed vector, the most expensive operation.
-
-See docs/decisions.md: The number of matching rows decides how a filter runs; Deleted rows cost a
-few more candidates.
+The unit of costs is the scoring of one randomly accessed vector, the most expensive operation. See
+docs/decisions.md: The number of matching rows decides how a filter runs; Deleted rows cost a few
+more candidates.
 """
 
 from __future__ import annotations
@@ -44,12 +40,9 @@ Route = Literal["scan", "select", "fetch"]
 
 
 class Selection:
-    """The rows of a segment that a search may return.
+    """The rows of a segment that a search may return, by a mask, bool (n_rows,).
 
-    Args:
-        marks: Mask of the selected rows, bool (n_rows,).
-        n_live: Number of live rows (not deleted). None: all live rows are selected, because there
-            is no filter.
+    ``n_live`` None: all rows that are not deleted are selected, because there is no filter.
     """
 
     def __init__(self, marks: NDArray[np.bool_], n_live: int | None = None) -> None:
@@ -67,7 +60,7 @@ class Selection:
 
     @cached_property
     def positions(self) -> NDArray[np.int64]:
-        """Positions of the selected rows, ascending."""
+        """Positions (indices in the segment) of the selected rows, ascending."""
         return np.flatnonzero(self.marks)
 
     def excluded_within(self, start: int, stop: int) -> NDArray[np.int64]:
@@ -89,20 +82,14 @@ class Selection:
 class Plan:
     """How a segment is searched under a selection.
 
-    Attributes:
-        route: ``scan`` scores the selected rows exactly. ``select`` passes FAISS a bitmap of them.
-            ``fetch`` lets FAISS search all rows for a few more candidates, and drops candidates
-            that are not selected.
-        spec: The search settings, with raised search parameters unless the route is ``scan``.
-        n_candidates: Number of candidates to fetch from FAISS.
-        fallback: The plan for queries that get fewer than k rows. None for an exact scan, which
-            finds k rows if there are k.
+    ``scan`` scores the selected rows exactly. ``select`` passes FAISS a bitmap of them. ``fetch``
+    lets FAISS search all rows for a few more candidates, and drops those that are not selected.
     """
 
     route: Route
-    spec: IndexSpec
+    spec: IndexSpec  # with raised search parameters unless the route is scan
     n_candidates: int
-    fallback: Plan | None = None
+    fallback: Plan | None = None  # for queries that get fewer than k rows; None for a scan
 
 
 @typed_lru_cache(maxsize=256)
@@ -116,17 +103,7 @@ def plan(
     n_queries: int,
     takes_bitmap: bool,
 ) -> Plan:
-    """Choose how to search a segment that has a FAISS index.
-
-    Args:
-        spec: The search settings of the index, for a search without a filter.
-        n_rows: Number of rows in the segment.
-        n_selected: Number of rows that may be returned.
-        n_live: Number of live rows.
-        k: Number of rows to return for each query.
-        n_queries: Number of queries that are searched together.
-        takes_bitmap: Whether this kind of FAISS index accepts a bitmap.
-    """
+    """Choose how to search a segment that has a FAISS index, for ``n_queries`` together."""
     n_candidates = k * spec.candidates_per_result
     scan = Plan("scan", spec, 0)
     if n_selected == 0:
@@ -166,19 +143,12 @@ def _search_cost(spec: IndexSpec, n_rows: int, share: float) -> float:
 
 @dataclass(frozen=True)
 class RowMask:
-    """The live rows (not deleted) that match a filter.
+    """The live rows (not deleted) that match a filter."""
 
-    Attributes:
-        parts: For each segment, which rows match, bool (n_rows,).
-        n_live: For each segment, the number of live rows (not deleted).
-        n_docs: Number of documents that match.
-        n_rows: Number of rows that match.
-    """
-
-    parts: tuple[NDArray[np.bool_], ...]
-    n_live: tuple[int, ...]
-    n_docs: int
-    n_rows: int
+    parts: tuple[NDArray[np.bool_], ...]  # for each segment, which rows match, bool (n_rows,)
+    n_live: tuple[int, ...]  # for each segment, the rows that are not deleted
+    n_docs: int  # that match
+    n_rows: int  # that match
 
     @cached_property
     def selections(self) -> list[Selection]:

@@ -1,10 +1,8 @@
 """Search of segments: by FAISS if that is cheaper, otherwise by an exact scan.
 
-A segment is a part of the index. A position is the index of a row in the segment.
-
 For a single query, a short code path keeps the latency low: while FAISS walks an HNSW graph, it
 fills the CPU caches with vectors, so the code that runs next takes twice as long as usual. Results
-equal those of `offer_approximate` bit for bit.
+equal those of `offer_approximate` bit for bit. A position is the index of a row in the segment.
 """
 
 from __future__ import annotations
@@ -57,16 +55,7 @@ def offer_nearest(
     selection: Selection | None,
     settings: StoreSettings,
 ) -> None:
-    """Search a segment and offer its best rows to `top`, which keeps the k best of all segments.
-
-    Args:
-        top: The k best rows of each query so far.
-        queries: float32 (n_queries, dim), normalised for cosine.
-        segment: The segment.
-        ann: The FAISS file of the segment; None if the segment has no such file.
-        selection: Which positions may be returned; None means all.
-        settings: Settings of the index.
-    """
+    """Offer the best rows of a segment to `top`; the queries are normalised for cosine."""
     if ann is None or ann.index is None:
         offer_exact(top, queries, segment, selection, settings)
     else:
@@ -84,19 +73,9 @@ def offer_approximate(
 ) -> None:
     """Offer `top` the rows that a FAISS index finds, scored with their stored vectors.
 
-    If ``selection`` leaves few rows, these rows are scanned exactly instead. If FAISS returns too
-    few rows for some queries, these queries are searched again with raised search parameters or by
-    an exact scan. The last attempt is always an exact scan, so every query gets k rows if k rows
-    are selected.
-
-    Args:
-        top: As for `offer_nearest`.
-        queries: As for `offer_nearest`.
-        part: The vectors that ``index`` holds.
-        index: The FAISS index.
-        selection: As for `offer_nearest`.
-        settings: As for `offer_nearest`.
-        on_gpu: A copy of the index on a GPU; None: search on the CPU.
+    If ``selection`` leaves few rows, they are scanned exactly. Queries for which FAISS returns too
+    few rows are searched again with raised parameters, and at last by an exact scan, so every query
+    gets k rows if k rows are selected.
     """
     search = _Search(part, index, selection, settings, on_gpu)
     search.offer(top, queries, search.plan(top.k, len(queries)))
@@ -104,8 +83,6 @@ def offer_approximate(
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """The arguments of `offer_approximate` that do not depend on the queries."""
-
     part: Rows
     index: FaissIndex
     selection: Selection | None
@@ -142,10 +119,7 @@ class _Search:
             top.scores[short], top.rows[short] = rest.scores, rest.rows
 
     def candidates(self, queries: NDArray[np.float32], plan: Plan) -> NDArray[np.int64]:
-        """Find candidates on the CPU or GPU: positions (n_queries, n), -1 for a missing one.
-
-        A search that fails on the GPU, such as for lack of memory, is repeated on the CPU.
-        """
+        """Find positions (n_queries, n), -1 for a missing one; on the CPU if the GPU fails."""
         if self.on_gpu is not None:
             try:
                 return self._candidates_on_gpu(self.on_gpu, queries, plan)
@@ -170,13 +144,10 @@ class _Search:
 def _pairs(
     at: NDArray[np.int64], needed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_] | None]:
-    """Turn positions (n_queries, n), -1 for a missing one, into pairs of query and position.
+    """Turn positions (n_queries, n), -1 if missing, into pairs of query and position, (n_found,).
 
-    Queries with fewer than ``needed`` candidates are left out.
-
-    Returns:
-        Query index of each candidate, (n_found,); its position, (n_found,); and a mask of the
-        queries left out, bool (n_queries,), or None if no query is left out.
+    Queries with fewer than ``needed`` candidates are left out; the third result is their mask, bool
+    (n_queries,), or None if there is none.
     """
     n_queries, n = at.shape
     if n >= needed and at.min(initial=0) >= 0:
@@ -194,7 +165,7 @@ def offer_exact(
     selection: Selection | None,
     settings: StoreSettings,
 ) -> None:
-    """Offer `top` the best rows by an exact scan; arguments as for `offer_approximate`."""
+    """Offer `top` the best rows by an exact scan."""
     scan(
         queries,
         part.vectors,
@@ -208,24 +179,14 @@ def offer_exact(
 
 @dataclass(slots=True)
 class _Searched:
-    """A segment (a part of the index) with its FAISS index.
-
-    Attributes:
-        segment: The segment.
-        index: Its FAISS index.
-        plans: For each k of an earlier search, the number of candidates and FAISS's parameters.
-    """
-
     segment: Segment
     index: FaissIndex
+    # for each k of an earlier search: n_candidates and FAISS's parameters
     plans: dict[int, tuple[int, FaissParameters]] = field(default_factory=dict)
 
 
 class SingleQuerySearch:
-    """Search of segments whose rows are all live (not deleted).
-
-    FAISS searches every segment on the CPU.
-    """
+    """CPU search of segments that all have FAISS files and no deleted rows."""
 
     __slots__ = ("_parts", "_settings")
 
@@ -241,8 +202,7 @@ class SingleQuerySearch:
     ) -> SingleQuerySearch | None:
         """Return a search by the FAISS files of segments; the caller checks that all rows are live.
 
-        None if there is no segment, if a segment has no readable FAISS file, or if a GPU searches a
-        segment.
+        None if there is no segment, if one has no readable FAISS file, or if a GPU searches one.
         """
         parts = []
         for segment, ann in zip(segments, anns, strict=True):
@@ -254,18 +214,10 @@ class SingleQuerySearch:
     def nearest(
         self, query: NDArray[np.float32], k: int
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]] | None:
-        """Find the best rows of one query.
+        """Find the best rows of a query (1, dim): scores, best first, and row numbers, each (1, k).
 
-        Args:
-            query: float32 (1, dim); the caller has normalised it if the metric is cosine.
-            k: Number of rows.
-
-        Returns:
-            Scores float32 (1, k), best first, and row numbers in the index, int64 (1, k). None if a
-            segment has fewer than k rows, or if FAISS finds fewer candidates than it is asked for.
-
-        Raises:
-            IndexStoreError: This process was forked after FAISS was loaded.
+        None if a segment has fewer than k rows, or if FAISS finds fewer candidates than it is asked
+        for. The caller has normalised the query if the metric is cosine.
         """
         faiss_runtime.require_not_forked()
         plans = [part.plans.get(k) or self._plan(part, k) for part in self._parts]
@@ -287,7 +239,6 @@ class SingleQuerySearch:
     def _scores(
         self, query: NDArray[np.float32], places: Sequence[NDArray[np.int64]]
     ) -> NDArray[np.float32]:
-        """Score the rows at the positions ``places`` of each segment, float32 (n,)."""
         metric, found = self._settings.metric, [part.segment.vectors for part in self._parts]
         if len(places) > 1 and sum(map(len, places)) * query.shape[1] <= PAIR_ELEMENTS:
             # For few rows, one call for all segments is faster than one call for each segment.
@@ -302,7 +253,6 @@ class SingleQuerySearch:
         return scores[0] if len(scores) == 1 else np.concatenate(scores)
 
     def _plan(self, part: _Searched, k: int) -> tuple[int, FaissParameters]:
-        """Plan the search of a segment for k rows, and store the plan in ``part.plans``."""
         n, spec = part.segment.n_rows, self._settings.spec
         planned = plan(spec, n, n, n_live=n, k=k, n_queries=1, takes_bitmap=False)
         parameters = faiss_file.parameters(part.index, planned.spec, planned.n_candidates)

@@ -1,10 +1,8 @@
-"""SQL comparisons of Arrow arrays: exact for integers and floats; LIKE.
+"""SQL comparisons of Arrow arrays: exact for integers and floats; LIKE. NULL gives NULL.
 
 Arrow rounds or refuses an int64 that it compares with a float64. This module compares the exact
-values, as sqlite does (docs/decisions.md: Filters compare exact numbers). A comparison with a
-missing value gives NULL.
-
-docs/decisions.md: LIKE is translated to a regular expression.
+values, as sqlite does (docs/decisions.md: Filters compare exact numbers; LIKE is translated to a
+regular expression).
 """
 
 from __future__ import annotations
@@ -40,16 +38,9 @@ _NUMBERS = (pa.int64(), pa.float64())
 
 
 def compare(column: pa.Array, operator: Operator, value: Value) -> pa.Array:
-    """Compare each value of a column with a literal.
+    """Compare each value of a column with a literal: bool, null where the column is null.
 
-    Args:
-        column: A metadata column of any type.
-        operator: One of `OPERATORS`.
-        value: A value of the column's type; for a numeric column an int or a float, which may be
-            infinite.
-
-    Returns:
-        bool, null where the column is null.
+    The literal has the column's type; for a numeric column it is an int or a float, even infinite.
     """
     if column.type not in _NUMBERS:
         return OPERATORS[operator](column, pa.scalar(value, column.type))
@@ -67,11 +58,7 @@ def compare(column: pa.Array, operator: Operator, value: Value) -> pa.Array:
 
 
 def compare_columns(left: pa.Array, operator: Operator, right: pa.Array) -> pa.Array:
-    """Compare two columns of one type, or of integers and floats, row by row.
-
-    Returns:
-        bool, null where either column is null.
-    """
+    """Compare columns of one type, or of integers and floats; null where either is null."""
     if left.type == right.type:
         return OPERATORS[operator](left, right)
     if right.type == pa.int64():
@@ -96,13 +83,7 @@ def is_in(column: pa.Array, values: Sequence[Value]) -> pa.Array:
 def contains(lists: pa.Array, value: Value, change: Change = lambda values: values) -> pa.Array:
     """Return whether each list of a column contains a value that equals a literal, as in `compare`.
 
-    Args:
-        lists: A column of lists; a null in a list equals nothing.
-        value: The literal.
-        change: Applied to all values of all lists before the comparison.
-
-    Returns:
-        bool, null where the column is null.
+    ``change`` is applied to all values of all lists before the comparison.
     """
     offsets = lists.offsets.to_numpy()
     values = lists.values.slice(offsets[0], offsets[-1] - offsets[0])
@@ -121,7 +102,6 @@ def constant(column: pa.Array, value: bool) -> pa.Array:
 
 
 def _where(valid: pa.Array, answers: pa.Array | pa.Scalar) -> pa.Array:
-    """Return the answers where ``valid`` is true, and null elsewhere."""
     # The null is not a constant of the module, since pa.scalar imports pandas.
     return pc.if_else(valid, answers, pa.scalar(None, pa.bool_()))
 
@@ -135,10 +115,9 @@ def _same_number(value: int | float, kind: pa.DataType) -> int | float | None:
 
 
 def _next_below(value: int | float, kind: pa.DataType) -> int | float | None:
-    """Return the largest value of a type that is less than a literal.
+    """Return the largest value of a type that is less than a literal; None: all are above it.
 
-    The caller has checked that no value of the type equals the literal. None: all values of the
-    type are above the literal.
+    The caller has checked that no value of the type equals the literal.
     """
     if kind == pa.int64():
         if value < INT64.min:
@@ -156,9 +135,8 @@ def _values(column: pa.Array) -> NDArray[Any]:
 def _order(integers: NDArray[np.int64], floats: NDArray[np.float64]) -> NDArray[np.int8]:
     """Compare each integer with the float in the same row: -1 below, 0 equal, 1 above.
 
-    The integer is first rounded to float64. Rounding keeps the order, so if the rounded integer
-    differs from the float, this comparison is exact. If they are equal, the float is a whole
-    number. It is then converted to an integer and compared with the integer that was not rounded.
+    Rounding to float64 keeps the order, so a rounded integer that differs from the float decides.
+    If they are equal, the float is whole, and is compared as an integer with the exact one.
     """
     rounded = integers.astype(np.float64)
     order = (rounded > floats).astype(np.int8) - (rounded < floats)
@@ -180,12 +158,8 @@ Match = Callable[[pa.Array], pa.Array]
 def like(pattern: str, *, ignore_case: bool) -> Match:
     """Return a function that tells for each text whether it matches a pattern; null for null.
 
-    Args:
-        pattern: The pattern, of at most `MAX_PATTERN` characters.
-        ignore_case: Compare letters by Unicode's simple case folding.
-
-    Raises:
-        ValueError: The pattern is too long or ends in a backslash.
+    ValueError if the pattern has more than `MAX_PATTERN` characters or ends in a backslash.
+    ``ignore_case`` uses Unicode's simple case folding.
     """
     if len(pattern) > MAX_PATTERN:
         raise ValueError(f"the pattern has more than {MAX_PATTERN:,} characters")
@@ -199,11 +173,7 @@ def like(pattern: str, *, ignore_case: bool) -> Match:
 
 
 def _parts(pattern: str) -> Iterator[tuple[str, str]]:
-    """Yield the parts of a pattern: ``(wildcard, "")``, or ``("", text)`` without escapes.
-
-    Raises:
-        ValueError: The pattern ends in a backslash that escapes nothing.
-    """
+    """Yield the parts of a pattern: ``(wildcard, "")``, or ``("", text)`` without escapes."""
     text, end = "", 0
     for part in _RUN.finditer(pattern):
         end = part.end()

@@ -53,26 +53,17 @@ Condition = Callable[[Mapping[str, pa.Array]], pa.Array]
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A compiled condition.
-
-    Attributes:
-        condition: The compiled function.
-        columns: The columns that it reads, with their types, by their names in the condition.
-        stored: Names of these columns in a segment, by their names in the condition.
-    """
+    """A compiled condition."""
 
     condition: Condition
-    columns: Mapping[str, ColumnType]
-    stored: Mapping[str, str]
+    columns: Mapping[str, ColumnType]  # those that it reads, by their names in the condition
+    stored: Mapping[str, str]  # their names in a segment, by their names in the condition
 
     def matching(self, segment: Segment) -> NDArray[np.bool_]:
         """Mark the first passages of documents that meet the condition, bool (n_rows,).
 
         A column that the segment lacks is NULL. If a column has integers in this segment and floats
         in others, its values here are compared as integers.
-
-        Raises:
-            CorruptIndex: A column cannot be read.
         """
         marks = np.zeros(segment.n_rows, bool)
         answers = self.condition(document_columns(segment, self.columns, self.stored))
@@ -83,15 +74,9 @@ class Filter:
 def parse(where: str, columns: Mapping[str, ColumnType]) -> Filter:
     """Turn a condition such as ``year >= 2019 AND lang IN ('en', 'de')`` into a filter.
 
-    Args:
-        where: The condition.
-        columns: Metadata columns of the index. A condition can name ``doc_id`` and ``title`` as
-            well. If a metadata column has one of these names, such as ``doc_id``, a condition names
-            it ``meta.doc_id``, and the id of the document ``own.doc_id``.
-
-    Raises:
-        QueryError: The text is not a condition, or has an unknown column or an unsupported element;
-            the message shows the condition with a mark below the position.
+    A condition can name the metadata ``columns``, ``doc_id`` and ``title``. If a metadata column
+    has one of these names, a condition names it ``meta.doc_id``, and the id of the document
+    ``own.doc_id``. The message of a QueryError shows the condition with a mark below the position.
     """
     ambiguous = {name: columns[name] for name in OWN_COLUMNS if name in columns}
     prefixed = {METADATA + name: kind for name, kind in ambiguous.items()} | {
@@ -122,13 +107,7 @@ def stored_names(columns: Iterable[str]) -> dict[str, str]:
 def document_columns(
     segment: Segment, columns: Mapping[str, ColumnType], stored: Mapping[str, str]
 ) -> dict[str, pa.Array]:
-    """Read columns of a segment's documents in the types that the segment stores.
-
-    Args:
-        segment: The segment.
-        columns: Names and types in the index; a column that the segment lacks is null.
-        stored: Names of the columns in a segment.
-    """
+    """Read columns of a segment's documents in its own types; null where it lacks a column."""
     stored = {name: stored[name] for name in columns}
     present = columns_of.schema(segment.record.columns).names
     table = segment.table([name for name in stored.values() if name in present])
@@ -221,7 +200,6 @@ class _Compiler:
         self._refuse(node, KNOWN)
 
     def _contains(self, node: exp.In) -> Condition:
-        """Compile ``'x' IN tags``."""
         field = node.args["field"]
         column = self._any_column(field)
         if column.item is None:

@@ -63,15 +63,7 @@ sqlglot 30 did with `negate`."""
 
 
 class FilterText:
-    """The text of a condition.
-
-    Args:
-        where: The condition.
-        columns: Names of the available columns.
-
-    Raises:
-        QueryError: The condition is no string, is empty or too long, or has a lone surrogate.
-    """
+    """The text of a condition; empty, too long or not UTF-8 is a QueryError."""
 
     def __init__(self, where: str, columns: Iterable[str]) -> None:
         if not isinstance(where, str):
@@ -87,12 +79,7 @@ class FilterText:
             self._refuse_at(error.start, "it is not valid UTF-8 here")
 
     def tree(self) -> exp.Expr:
-        """Parse the condition.
-
-        Raises:
-            QueryError: The text is not a condition.
-            RecursionError: The condition is nested too deeply.
-        """
+        """Parse the condition; RecursionError if it is nested too deeply."""
         try:
             return sqlglot.parse_one(self._where, into=exp.Condition)
         except sqlglot.errors.ParseError as error:
@@ -110,11 +97,7 @@ class FilterText:
             self._refuse_at(max(quotes, 0), "a quote is not closed")
 
     def require_supported(self, tree: exp.Expr) -> None:
-        """Refuse a tree with anything that `conditions` does not compile.
-
-        Raises:
-            QueryError: A node, an argument of a node or a comment is not supported.
-        """
+        """Refuse a node, an argument of a node or a comment that `conditions` does not compile."""
         for node in tree.walk():
             if node.comments:
                 self.refuse(node, "filters cannot have comments")
@@ -180,15 +163,9 @@ _EXAMPLES = {"string": "'x'", "bool": "TRUE", "date": "'2024-12-31'", "timestamp
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A column of a condition, in lower or upper case if the condition says so.
+    """A column of a condition, in lower or upper case if the condition says so."""
 
-    Attributes:
-        name: Name of the column in the condition.
-        kind: Type of the column.
-        case: The function around the column; "": none.
-    """
-
-    name: str
+    name: str  # in the condition
     kind: ColumnType
     case: Literal["", "lower", "upper"] = ""
 
@@ -207,17 +184,11 @@ class Operand:
 
 
 class Columns:
-    """The columns that a condition can name.
+    """The columns that a condition can name; ``used`` collects those that were read.
 
-    Args:
-        text: The condition, for errors.
-        types: Types of the columns by their names in a condition.
-        ambiguous: Names of metadata columns that are also fields of every document.
-        colliding: Names of metadata columns that equal the prefixed name of another column. If
-            "title" is a metadata column, a metadata column "meta.title" or "own.title" collides.
-
-    Attributes:
-        used: The columns that were read, with their types.
+    ``ambiguous`` are metadata columns that are also fields of every document. ``colliding`` are
+    those whose names equal the prefixed name of another column: beside a metadata column "title", a
+    metadata column "meta.title" or "own.title" collides.
     """
 
     def __init__(
@@ -232,12 +203,7 @@ class Columns:
         self.used: dict[str, ColumnType] = {}
 
     def read(self, node: exp.Expr) -> Operand:
-        """Return the column that a node names.
-
-        Raises:
-            QueryError: The node is no column, the column is unknown, its name is ambiguous, or
-                lower() or upper() is applied to a column that is no text.
-        """
+        """Return the column that a node names; lower() or upper() may enclose it if it is text."""
         if isinstance(node, exp.Lower | exp.Upper):
             operand = self.read(node.this)
             if operand.case or "string" not in (operand.kind, operand.item):
@@ -255,11 +221,7 @@ class Columns:
         return Operand(name, self._types[name])
 
     def read_scalar(self, node: exp.Expr) -> Operand:
-        """Return the column that a node names, which must not be a list.
-
-        Raises:
-            QueryError: It is a list; the message says how to write the condition. Or as for `read`.
-        """
+        """Return the column that a node names, and refuse a list with a hint how to write it."""
         operand = self.read(node)
         if operand.item:
             value, column = _EXAMPLES.get(operand.item, "5"), shortened(node.sql())
@@ -312,16 +274,7 @@ _TIME_EXAMPLES = {"date": "2024-12-31", "timestamp": "2024-12-31T23:59:59"}
 
 
 def read_literal(node: exp.Expr, kind: ColumnType, text: FilterText) -> Value:
-    """Read a value that a column is compared with.
-
-    Args:
-        node: The node of the value.
-        kind: Type of the column, or of the values of a list column.
-        text: The filter, for errors.
-
-    Raises:
-        QueryError: The node is not a value of this type.
-    """
+    """Read a value to compare with a column, or with the items of a list, of type ``kind``."""
     if isinstance(node, exp.Null):
         text.refuse(node, "no value equals NULL; write IS NULL or IS NOT NULL")
     if kind in NUMBERS:
@@ -355,7 +308,6 @@ def _warn_of_times(column: str) -> None:
 
 
 def _number(node: exp.Expr, kind: ColumnType, text: FilterText) -> int | float:
-    """Read a number as int if it is written as an integer within int64, else as a float64."""
     negative = isinstance(node, exp.Neg)
     digits = node.this if negative else node
     if not isinstance(digits, exp.Literal) or digits.is_string:
@@ -377,9 +329,8 @@ def _number(node: exp.Expr, kind: ColumnType, text: FilterText) -> int | float:
 def _time(text: str) -> datetime:
     """Read an ISO 8601 time or date, in UTC if it names no zone, and convert it to UTC.
 
-    Raises:
-        ValueError: The text is no time, or has more than six decimals of a second.
-        OverflowError: The time in UTC is before year 1 or after year 9999.
+    ValueError if it is no time or has more than six decimals of a second; OverflowError if it is
+    before year 1 or after year 9999 in UTC.
     """
     if re.search(r"[.,][0-9]{7}", text):
         raise ValueError("beyond microseconds")

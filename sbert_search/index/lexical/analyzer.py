@@ -1,13 +1,11 @@
 """Split texts into words, and words into terms: drop stop words; stem and hash the others.
 
 A term is the 64-bit hash of a stem. Among a million stems, the probability that any two share a
-hash is 3 in 100 million; such stems would count as one term.
+hash, and so count as one term, is 3 in 100 million.
 
 A word is a run of letters, digits and underscores, with the combining marks after them, such as the
-vowel signs of Hindi, the points of Hebrew and the tone marks of Yoruba.
-
-An apostrophe separates words. But a single letter that it joins to another word, as in ``it's``,
-``don't`` and ``l'eau``, is not a word of its own, or "vitamin S" would be found in each text with a
+vowel signs of Hindi. An apostrophe separates words. But a single letter that it joins to another
+word, as in ``it's`` and ``l'eau``, is no word, or "vitamin S" would be found in each text with a
 possessive. The letter in "plan B's" is a word; its s is not.
 """
 
@@ -113,11 +111,7 @@ _MAX_WORDS_KNOWN = 1 << 18  # the cache is emptied when it has more words
 
 
 class TermReader:
-    """Turns texts into terms, with a cache of the term of each word seen.
-
-    Raises:
-        ConfigError: There is no stemmer for the language.
-    """
+    """Turns texts into terms; keeps the term of each word seen."""
 
     def __init__(self, settings: LexicalSettings) -> None:
         self._hashes = _WordHashes(settings)
@@ -133,10 +127,7 @@ class TermReader:
         return np.fromiter(map(self._hashes.__getitem__, words), np.uint64, len(words))
 
     def terms(self, text: str, counted: Counter[str] | None = None) -> NDArray[np.uint64]:
-        """Return the hash of the term of each word of a text, as `hashes` does.
-
-        If ``counted`` is given, the words are counted in it. A long text is read piece by piece.
-        """
+        """Return the `hashes` of the words of a text; count the words in ``counted``."""
         if len(text) > PIECE_CHARS:
             return np.concatenate([self.terms(piece, counted) for piece in pieces(text)])
         words = self.words(text)
@@ -147,17 +138,10 @@ class TermReader:
     def matched_words(
         self, query: str, text: str, near: NearWords | None = None
     ) -> dict[str, tuple[str, ...]]:
-        """Find the words of a query that a text contains, and what to show for each of them.
+        """Map each word of a query that a text contains, in their order, to what to show for it.
 
-        Args:
-            query: The query.
-            text: The text.
-            near: Finds further words that match a word of the query; None: a word of the query
-                matches only words with the same term.
-
-        Returns:
-            For each word of the query that matches, in the order of the query: the word itself if
-            the text contains its term, then words of the text that have the term of a near word.
+        That is the word itself if the text has its term, then words of the text that have the term
+        of a word that ``near`` finds.
         """
         counted: Counter[str] = Counter()
         terms = set(self.terms(text, counted if near else None).tolist()) - {STOP_WORD}
@@ -180,8 +164,6 @@ def term_reader(settings: LexicalSettings) -> TermReader:
 
 
 class _WordHashes(dict[str, int]):
-    """Maps each word to the hash of its term, which it computes when the word is first used."""
-
     def __init__(self, settings: LexicalSettings) -> None:
         super().__init__()
         self._stop_words = frozenset(settings.stop_words or ())
@@ -198,11 +180,6 @@ class _WordHashes(dict[str, int]):
 
 
 def _stemmer(language: str) -> Any | None:
-    """Open the stemmer of a language; None if words of the language are not stemmed.
-
-    Raises:
-        ConfigError: PyStemmer does not know the language.
-    """
     if language == NO_LANGUAGE or language in UNSTEMMED:
         return None
     import Stemmer

@@ -2,7 +2,8 @@
 
 Document frequencies, the number of documents and their average length are counted over live
 documents only, so a ranking after updates equals the ranking of a newly built index
-(docs/decisions.md: Counts are of live documents, at search time). A segment is a part of the index.
+(docs/decisions.md: Counts are of live documents, at search time). A document's row is the row of
+its first passage, its number in the index.
 """
 
 from __future__ import annotations
@@ -28,33 +29,23 @@ if TYPE_CHECKING:
 class WeighedTerms(NamedTuple):
     """The terms of a query.
 
-    Attributes:
-        weights: For the hash of each term, and of each near term, the most that it can add to the
-            score of a document.
-        most: Upper limit of the score of a document. A word of the query counts once, by its term
-            or by the near term with the largest weight. So a document with several spellings of one
-            word can exceed the limit.
+    A word of the query counts once in ``most``, by its term or by the near term with the largest
+    weight, so a document with several spellings of one word can exceed it.
     """
 
+    # by hash of a term or near term: the most that it can add to a score
     weights: Mapping[int, float]
-    most: float
+    most: float  # upper limit of a document's score
 
 
 class Matches(NamedTuple):
-    """The documents found for a query, and the scores of some further documents.
+    """The documents found for a query, the best first, and scores of some further ones."""
 
-    Attributes:
-        docs: Row of the first passage of each document (its number in the index), int64 (n,). The
-            best score comes first; among equal scores, the lower row.
-        scores: Their scores, float64 (n,).
-        also: Scores of the documents that were named in the call, float64 (m,); 0: no term matches.
-        most: As for `WeighedTerms`.
-    """
-
-    docs: NDArray[np.int64]
-    scores: NDArray[np.float64]
+    docs: NDArray[np.int64]  # row of each document, int64 (n,); among equal scores, the lower first
+    scores: NDArray[np.float64]  # float64 (n,)
+    # scores of the documents named in the call, float64 (m,); 0: no term matches
     also: NDArray[np.float64]
-    most: float
+    most: float  # as for `WeighedTerms`
 
 
 TermPairs = list[NDArray[np.uint32]]
@@ -70,33 +61,23 @@ _NO_DOCS = np.empty(0, np.int64)
 
 @dataclass(frozen=True, slots=True)
 class LexicalPart:
-    """The documents of one segment.
-
-    Attributes:
-        postings: For each term, the documents that contain it, with counts.
-        firsts: Position in the segment of each document's first passage, int64 (n_docs,).
-        rows: Row of each document's first passage (its number in the index), int64 (n_docs,).
-        live: Which documents are live, bool (n_docs,); None: all.
-    """
+    """The documents of one segment."""
 
     postings: Postings
-    firsts: NDArray[np.int64]
-    rows: NDArray[np.int64]
+    firsts: NDArray[np.int64]  # position in the segment of each first passage, int64 (n_docs,)
+    rows: NDArray[np.int64]  # row of each document, int64 (n_docs,)
     live: Live
 
     def frequency(self, pairs: NDArray[np.uint32]) -> int:
-        """Count the live documents of this segment that have a term, by the pairs of the term."""
+        """Count the live documents among the pairs of a term."""
         return len(pairs) if self.live is None else int(self.live[pairs[:, 0]].sum())
 
 
 class LexicalSearch:
     """Finds the documents with the best BM25 scores for a query.
 
-    Args:
-        parts: The segments of the index.
-        settings: Settings of lexical search.
-        average: Average length of the live documents of an index, if the parts are only some of
-            its segments; None: the average length of the live documents of the parts.
+    ``average`` is the average length of the live documents of an index of which the parts are only
+    some segments; None: that of the parts.
 
     Source: Robertson & Zaragoza 2009, The Probabilistic Relevance Framework: BM25 and Beyond,
     section 3. The inverse document frequency is Lucene's ``ln(1 + (N - df + 0.5) / (df + 0.5))``,
@@ -128,15 +109,9 @@ class LexicalSearch:
     ) -> list[Matches]:
         """Find the k best documents of each query among those with at least one of its terms.
 
-        Args:
-            queries: The queries.
-            k: Number of documents to return for each query.
-            mask: The live rows that match a filter, in the same state of the index as the parts;
-                None: every live document.
-            near: Finds words of the index that match a word of a query too, with smaller weights;
-                None: only words with the same term match.
-            also: For each query, rows of the first passages of documents that are scored too,
-                whether they are among the k best or not.
+        ``mask`` must be of the same state of the index as the parts. ``near`` finds words that
+        match with smaller weights. ``also`` names, for each query, documents (rows) that are scored
+        too.
         """
         live = self._live(mask)
         weighed = [self._weighed(query, near) for query in queries]
@@ -156,15 +131,7 @@ class LexicalSearch:
         mask: RowMask | None = None,
         also: Sequence[NDArray[np.int64]] | None = None,
     ) -> list[Matches]:
-        """Find the k best documents of each query as `search` does, with given weights.
-
-        Args:
-            terms: For each query, its terms, as `weights` returns them. They may come from a larger
-                index to which these parts belong.
-            k: As for `search`.
-            mask: As for `search`.
-            also: As for `search`.
-        """
+        """Find the k best documents with given `weights`, which may come from a larger index."""
         live, found = self._live(mask), []
         for each, others in zip(terms, also or [_NO_DOCS] * len(terms), strict=True):
             pairs = [part.postings.of(each.weights) for part in self._parts]
@@ -179,14 +146,7 @@ class LexicalSearch:
     def scores_of(
         self, query: str, texts: Iterable[tuple[str, str]], near: NearWords | None = None
     ) -> NDArray[np.float64]:
-        """Score texts as if they were documents of the index, float64 (n,); 0: no term matches.
-
-        Args:
-            query: The query.
-            texts: Pairs of title and text, which need not be documents of the index. The
-                frequencies of terms and the average length are those of the index.
-            near: As for `search`.
-        """
+        """Score titles and texts as if they were documents of the index, with its counts, (n,)."""
         postings = count_terms(texts, self._settings)
         weights = self.weights(query, near).weights
         if not weights:
@@ -199,7 +159,7 @@ class LexicalSearch:
         return [self._norms_of(part.postings.lengths) for part in self._parts]
 
     def _live(self, mask: RowMask | None) -> list[Live]:
-        """Return which documents of each segment may be found: bool (n_docs,), or None for all."""
+        """Return which documents of each segment may be found."""
         if mask is None:
             return [part.live for part in self._parts]
         return [rows[part.firsts] for rows, part in zip(mask.parts, self._parts, strict=True)]
@@ -209,7 +169,6 @@ class LexicalSearch:
         return np.asarray(k1 * (1 - b + b * lengths / self.average), np.float64)
 
     def _weighed(self, query: str, near: NearWords | None) -> tuple[WeighedTerms, list[TermPairs]]:
-        """Weigh the terms of a query; return for each segment the pairs of each term too."""
         terms, pairs_of = self._terms(query, near)
         by_segment = zip(*(pairs_of[term] for term in terms.weights), strict=True)
         return terms, [list(pairs) for pairs in by_segment]
@@ -217,7 +176,6 @@ class LexicalSearch:
     def _terms(
         self, query: str, near: NearWords | None
     ) -> tuple[WeighedTerms, dict[int, TermPairs]]:
-        """Weigh the terms of a query and the near terms, and return their pairs too."""
         words = self.reader.words(query)
         weights: dict[int, float] = {}
         counts = Counter(self.reader.hashes(words).tolist())
@@ -238,22 +196,20 @@ class LexicalSearch:
         return WeighedTerms(weights, most), pairs_of
 
     def _pairs_of(self, terms: Iterable[int]) -> dict[int, TermPairs]:
-        """Return the pairs of each term: one array for each segment."""
         terms = list(terms)
         by_segment = [part.postings.of(terms) for part in self._parts]
         return {term: [pairs[at] for pairs in by_segment] for at, term in enumerate(terms)}
 
     def _frequency(self, pairs: TermPairs) -> int:
-        """Return the number of live documents with a term, given its pairs in each segment."""
         return sum(map(LexicalPart.frequency, self._parts, pairs))
 
     def _near_terms(self, word: str, near: NearWords) -> dict[int, float]:
         """Weigh the terms of the words near a word of a query, except the term of the word itself.
 
-        The weight is the inverse document frequency (IDF) of the near term, times the share of the
-        characters of ``word`` that are not edited. A rare misspelling must not count more than the
-        intended word. So the IDF is limited to the IDF of the query's own term or, if no live
-        document has this term, to the IDF of the most frequent near term.
+        The weight is the near term's IDF, times the share of the characters of ``word`` that are
+        not edited. A rare misspelling must not count more than the intended word, so the IDF is
+        limited to that of the query's own term or, if no live document has it, of the most frequent
+        near term.
         """
         (own,) = self.reader.hashes([word]).tolist()
         if own == STOP_WORD:
@@ -271,7 +227,6 @@ class LexicalSearch:
         return {term: alike[term] * min(idf, limit) for term, idf in idfs.items()}
 
     def _idf(self, frequency: int) -> float:
-        """Return the inverse document frequency of a term in ``frequency`` live documents."""
         return math.log(1 + (self._n_docs - frequency + 0.5) / (frequency + 0.5))
 
     def _best(
@@ -314,9 +269,8 @@ def _floor(total: NDArray[np.float64], by_term: TermPairs, live: Live, k: int) -
     """Return a lower bound of the k-th best score of the live documents of a segment.
 
     The k-th best score among the documents with one term is at most the k-th best of all. The
-    rarest term with k live documents has the fewest documents to sort, and its documents tend to
-    have the best scores (docs/decisions.md: The k-th best of the rarest term's documents bounds the
-    choice). If no term has k live documents, the bound is the smallest number above 0.
+    rarest term with k live documents has the fewest to sort, and tends to have the best scores
+    (docs/decisions.md: The k-th best of the rarest term's documents bounds the choice).
     """
     for pairs in sorted(by_term, key=len):
         if len(pairs) >= k:

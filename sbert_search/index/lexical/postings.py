@@ -47,17 +47,14 @@ Live = NDArray[np.bool_] | None
 class Postings:
     """The postings of some documents, which are numbered from 0.
 
-    Attributes:
-        terms: uint64 (2, n_terms + 1): hash of each term, ascending, and the index in ``pairs`` of
-            its first posting; the last column is `NO_TERM` and the number of postings.
-        pairs: uint32 (n_postings, 2): document and count, sorted by term and then by document. Each
-            occurrence in a title counts ``LexicalSettings.title_weight`` times.
-        lengths: uint32 (n_docs,): sum of the counts of each document.
+    The last column of ``terms`` is `NO_TERM` and the number of postings. Each occurrence in a title
+    counts ``LexicalSettings.title_weight`` times.
     """
 
+    # (2, n_terms + 1): hash of each term, ascending, and its first posting
     terms: NDArray[np.uint64]
-    pairs: NDArray[np.uint32]
-    lengths: NDArray[np.uint32]
+    pairs: NDArray[np.uint32]  # (n_postings, 2): document and count, by term, then document
+    lengths: NDArray[np.uint32]  # (n_docs,): sum of the counts of each document
 
     @classmethod
     def of_blank(cls, n_docs: int) -> Postings:
@@ -96,17 +93,11 @@ class Postings:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The postings of some terms, before they are joined with the postings of other terms.
+    """The postings of some terms, before they are joined with the postings of other terms."""
 
-    Attributes:
-        hashes: uint64 (n_terms,), ascending.
-        starts: Index in ``pairs`` of the first posting of each term, uint64 (n_terms,).
-        pairs: uint32 (n_postings, 2): document and count, sorted by term and then by document.
-    """
-
-    hashes: NDArray[np.uint64]
-    starts: NDArray[np.uint64]
-    pairs: NDArray[np.uint32]
+    hashes: NDArray[np.uint64]  # (n_terms,), ascending
+    starts: NDArray[np.uint64]  # index in pairs of each term's first posting, (n_terms,)
+    pairs: NDArray[np.uint32]  # (n_postings, 2), as in `Postings`
 
 
 def count_terms(
@@ -114,13 +105,7 @@ def count_terms(
     settings: LexicalSettings,
     words: Counter[str] | None = None,
 ) -> Postings:
-    """Count the terms of documents in memory.
-
-    Args:
-        texts: Title and text of each document.
-        settings: How texts become terms.
-        words: A counter, to which the words of the documents are added; None: do not count words.
-    """
+    """Count the terms of documents (title, text) in memory; add their words to ``words``."""
     reader = term_reader(settings)
     fields = [reader.terms(field, words) for document in texts for field in document]
     n_docs = len(fields) // 2
@@ -145,16 +130,10 @@ def table_of_terms(groups: Iterable[Group]) -> NDArray[np.uint64]:
 
 
 def merge(sources: Sequence[tuple[Postings, Live]]) -> Iterator[Group]:
-    """Merge the postings of consecutive sets of documents, without dead documents.
+    """Yield the merged postings of consecutive sets of documents, in groups of ascending hashes.
 
-    Each step merges the terms of one range of hashes, about `MERGE_POSTINGS` postings, so memory
-    hardly grows with the number of postings. The live documents are numbered again from 0.
-
-    Args:
-        sources: Postings, and which of their documents are live, bool (n_docs,); None: all.
-
-    Yields:
-        Groups in ascending order of hashes.
+    Each step merges about `MERGE_POSTINGS` postings, so memory hardly grows with their number. Dead
+    documents are left out, and the live ones are numbered again from 0.
     """
     total = sum(len(postings.pairs) for postings, _ in sources)
     bits = (total // MERGE_POSTINGS).bit_length()
@@ -170,7 +149,7 @@ def merge(sources: Sequence[tuple[Postings, Live]]) -> Iterator[Group]:
 
 
 def merged(sources: Sequence[tuple[Postings, Live]]) -> Postings:
-    """Merge postings in memory; arguments as for `merge`."""
+    """Merge postings in memory."""
     groups = list(merge(sources))
     pairs = np.concatenate([group.pairs for group in groups])
     return Postings(table_of_terms(groups), pairs, live_lengths(sources))
@@ -185,7 +164,7 @@ def live_lengths(sources: Sequence[tuple[Postings, Live]]) -> NDArray[np.uint32]
 def _grouped(hashes: NDArray[np.uint64], pairs: NDArray[np.uint32]) -> Group:
     """Sort postings by term and add up the counts of equal terms and documents.
 
-    The documents of each term must ascend. The sort is stable, so they still ascend.
+    The documents of each term must ascend; the sort is stable, so they still do.
     """
     order = np.argsort(hashes, kind="stable")
     hashes, pairs = hashes[order], pairs[order]
@@ -228,17 +207,11 @@ Sources = Sequence[tuple[Postings, Live]]
 
 
 class LexicalFiles:
-    """The posting files of a segment (a part of the index).
+    """The posting files of a segment.
 
-    The constructor maps the files and checks their sizes. The hashes are checked at the first use.
-
-    Attributes:
-        record: The record of the files in the manifest, the list of all files of the index.
-        words_problem: Why the list of words cannot be opened; None: there is no problem.
-
-    Raises:
-        FileNotFoundError: A file is gone, for example after a compaction by another process.
-        CorruptIndex: A file cannot be read or has another size than recorded.
+    The constructor maps the files and checks their sizes; the hashes are checked at the first use.
+    FileNotFoundError if one is gone, for example after a compaction by another process. A search
+    works without the list of words, so `words_problem` keeps why it cannot be opened.
     """
 
     def __init__(self, folder: Folder, record: LexicalRecord, n_docs: int) -> None:
@@ -254,11 +227,7 @@ class LexicalFiles:
 
     @cached_property
     def postings(self) -> Postings:
-        """The postings, as mapped arrays.
-
-        Raises:
-            CorruptIndex: A file differs from its record or does not fit the other files.
-        """
+        """The postings, as mapped arrays."""
         record = self.record
         for file, view in zip(record.postings, self._views, strict=True):
             check_hash(view, file)
@@ -275,11 +244,7 @@ class LexicalFiles:
 
     @cached_property
     def words(self) -> WordList | None:
-        """The list of words, as mapped Arrow arrays; None: the segment has no such file.
-
-        Raises:
-            CorruptIndex: The file is gone, cannot be read, or differs from its record.
-        """
+        """The list of words, as mapped Arrow arrays; None: the segment has no such file."""
         record = self.record.words
         if record is None:
             return None
@@ -297,18 +262,8 @@ def write_lexical(
 ) -> LexicalRecord:
     """Merge the postings of the live documents of some sources into files, in bounded memory.
 
-    Args:
-        folder: The folder of the index.
-        number: An unused file number.
-        sources: Postings, and which of their documents are live (neither deleted nor replaced),
-            bool (n_docs,); None: all.
-        words: The list of words of each source; None: write no list of words.
-        settings: How texts become terms. If given, and some source has dead documents, words whose
-            terms no live document contains are left out. None: all words are kept.
-
-    Raises:
-        OSError: The disk failed. The manifest names none of the partial files, so a later writer
-            removes them.
+    ``number`` is an unused file number. ``words`` has the list of words of each source; None: write
+    no list. With ``settings``, words that no live document contains are left out.
     """
     from sbert_search.index.storage.segment_writer import record_of
 
@@ -335,11 +290,7 @@ def write_lexical(
 
 
 def texts_of(docs: pa.Table) -> Iterator[tuple[str, str]]:
-    """Read title and text of each document from the row of its first passage (chunk 0).
-
-    Args:
-        docs: A table with the columns chunk, title and text, one row for each passage.
-    """
+    """Read title and text of each document from the row of its first passage (chunk 0)."""
     columns = (docs.column(name).to_pylist() for name in ("chunk", "title", "text"))
     return (
         (title or "", text or "") for chunk, title, text in zip(*columns, strict=True) if chunk == 0
@@ -357,11 +308,7 @@ def words_of(segment: Segment, settings: LexicalSettings) -> WordList:
 def count_segment(
     segment: Segment, settings: LexicalSettings, counted: Counter[str] | None = None
 ) -> Iterator[Postings]:
-    """Count the terms of all documents of a segment, including dead documents.
-
-    Each item has the postings of one slice of consecutive documents, so that memory is bounded. If
-    ``counted`` is given, the words of the documents are counted in it.
-    """
+    """Count the terms and words of a segment with its dead documents, slice by slice."""
     texts: list[tuple[str, str]] = []
     n_chars = 0
     for document in read_documents(segment, None):
@@ -375,20 +322,10 @@ def count_segment(
 
 
 def with_lexical(work: Transaction, new: Manifest, *, words: bool = True) -> Manifest:
-    """Write the postings of every segment without postings, if the index has lexical settings.
+    """Return a manifest in which every segment has postings, if the index has lexical settings.
 
-    Args:
-        work: The transaction to write in.
-        new: The manifest to start from.
-        words: Whether to write the postings again, with a list of words, for segments that an older
-            version wrote without such a list. Small segments need no list.
-
-    Returns:
-        The manifest with the records of the new postings.
-
-    Raises:
-        CorruptIndex: Documents are damaged.
-        OSError: The disk failed.
+    With ``words``, segments that an older version wrote without a list of words are written again;
+    small segments need no list.
     """
     if new.settings.lexical is None:
         return new
@@ -407,7 +344,6 @@ def with_lexical(work: Transaction, new: Manifest, *, words: bool = True) -> Man
 
 
 def _make(work: Transaction, segment: Segment, settings: LexicalSettings) -> LexicalRecord:
-    """Write the postings of a segment from its documents, slice by slice, and merge the slices."""
     counted: Counter[str] = Counter()
     parts = []
     listed = lists_words(segment.record.n_docs)

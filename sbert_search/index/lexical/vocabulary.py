@@ -1,10 +1,10 @@
 """The words of an index and how often each occurs: near words, and the files of words.
 
-The postings for BM25 hold hashes of stems, from which words cannot be recovered. So the words
-themselves are listed in separate files, for fuzzy search and for suggestions.
+The postings for BM25 hold hashes of stems, from which words cannot be recovered. So the words are
+listed in separate files, for fuzzy search and for suggestions.
 
 An edit inserts, deletes or replaces a character, or swaps two neighbours; no part of a word is
-edited twice. The smallest number of edits is the optimal string alignment distance.
+edited twice (the optimal string alignment distance).
 
 Source: Damerau 1964, A technique for computer detection and correction of spelling errors.
 """
@@ -32,16 +32,10 @@ from sbert_search.index.storage.segments import REMAKE, check_hash
 
 @dataclass(frozen=True, slots=True)
 class Characters:
-    """The characters of some words, one word after the other.
+    """The characters of some words, none of them empty, one word after the other."""
 
-    Attributes:
-        codes: Code points of all words, uint32 (n_chars,).
-        starts: Index in ``codes`` of the first character of each word, then ``n_chars``; int64
-            (n_words + 1,). No word is empty.
-    """
-
-    codes: NDArray[np.uint32]
-    starts: NDArray[np.int64]
+    codes: NDArray[np.uint32]  # code points of all words, (n_chars,)
+    starts: NDArray[np.int64]  # first character of each word, then n_chars; (n_words + 1,)
 
 
 def code_points(text: str) -> NDArray[np.uint32]:
@@ -50,11 +44,7 @@ def code_points(text: str) -> NDArray[np.uint32]:
 
 
 def within(word: str, words: Characters, most: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Find the words that are at most ``most`` edits away from a word.
-
-    Returns:
-        Indices of these words, ascending, int64 (n,), and their distances, int64 (n,).
-    """
+    """Return indices (n,), ascending, and distances (n,) of words at most ``most`` edits away."""
     if len(words.starts) < 2:
         return np.empty(0, np.int64), np.empty(0, np.int64)
     codes, lengths = code_points(word), np.diff(words.starts)
@@ -79,10 +69,9 @@ def _distances(
 ) -> NDArray[np.int64]:
     """Compute the distances of the words at the indices ``at``; above ``most`` they are not exact.
 
-    The function fills the table of Levenshtein's algorithm for all these words together: cell
-    (i, j) is the distance of the first i characters of ``word`` from the first j characters of the
-    other word. Only cells with ``abs(i - j) <= most`` are computed, since the distance in a cell is
-    at least ``abs(i - j)``.
+    The table of Levenshtein's algorithm is filled for all these words together: cell (i, j) is the
+    distance of the first i characters of ``word`` from the first j of the other word. It is at
+    least ``abs(i - j)``, so only cells with ``abs(i - j) <= most`` are computed.
     """
     starts = words.starts[at]
     lengths = words.starts[at + 1] - starts
@@ -124,11 +113,7 @@ def is_listed(word: str) -> bool:
 
 
 class WordList:
-    """Words of some documents in ascending order, with counts.
-
-    Args:
-        batches: Arrow batches of `SCHEMA`, each with at least one word.
-    """
+    """Words of some documents, ascending, with counts: nonempty batches of `SCHEMA`."""
 
     def __init__(self, batches: Sequence[pa.RecordBatch]) -> None:
         self.batches = batches
@@ -150,11 +135,7 @@ class WordList:
         return 0
 
     def near(self, word: str, most: int) -> Iterator[tuple[str, int, int]]:
-        """Find the words with the first character of ``word`` and at most ``most`` edits from it.
-
-        Yields:
-            Each such word, its number of edits and its count.
-        """
+        """Yield words with the same first character within ``most`` edits, with edits and count."""
         for batch in self.batches:
             words, counts = batch.columns
             first, stop = (
@@ -177,12 +158,9 @@ class NearWord:
 
 
 class Vocabulary:
-    """The words of all segments (parts) of an index.
+    """The words of all segments of an index.
 
     Words of deleted documents stay in the list of a segment until the segment is rewritten.
-
-    Args:
-        lists: The list of words of each segment.
     """
 
     def __init__(self, lists: Sequence[WordList]) -> None:
@@ -193,19 +171,12 @@ class Vocabulary:
         return sum(words.count(word) for words in self._lists)
 
     def near(self, word: str, most: int) -> list[NearWord]:
-        """Find the words within some edits of a word, without the word itself.
+        """Find the words within some edits of a lower-case word, without the word itself.
 
-        The first character must be the same. Few spelling errors change it, and thus only about a
-        fifteenth of the words is compared. At most one edit is allowed for words of three to five
-        characters, and at most two for longer words. A word that `is_listed` refuses has no near
-        words.
-
-        Args:
-            word: A word in lower case.
-            most: Largest number of edits.
-
-        Returns:
-            The words, nearest first, and the most frequent first among equally near ones.
+        The nearest come first, and then the most frequent. The first character must be the same:
+        few errors change it, and so only a fifteenth of the words is compared. At most one edit is
+        allowed for words of three to five characters, and two for longer ones. A word that
+        `is_listed` refuses has no near words.
         """
         most = min(most, 1 if len(word) < 6 else 2)
         if not is_listed(word) or most < 1:
@@ -219,11 +190,7 @@ class Vocabulary:
 
 
 def merge(lists: Sequence[WordList]) -> Iterator[pa.RecordBatch]:
-    """Merge lists of words and add up the counts, holding one batch of each list in memory.
-
-    Yields:
-        Batches of `SCHEMA`; the words ascend over all batches. Some batches are small.
-    """
+    """Merge lists of words and add up counts, one batch of each in memory; the words ascend."""
     waiting = [list(words.batches) for words in lists if words.batches]
     while waiting:
         # The words of a list ascend. So the first batches of the lists hold all words up to
@@ -264,7 +231,6 @@ def _words_up_to(words: pa.StringArray, last: str) -> int:
 
 
 def _characters(words: pa.StringArray) -> Characters:
-    """Decode the words of a validated array to code points."""
     offsets, text = words.buffers()[1:]
     if not len(words):
         return Characters(np.empty(0, np.uint32), np.zeros(1, np.int64))
@@ -283,20 +249,15 @@ LISTED_FROM = 256  # smallest number of documents of a segment with a file of wo
 
 
 def lists_words(n_docs: int) -> bool:
-    """Whether a segment (a part of the index) has a file of words.
+    """Whether a segment has a file of words; those of a small segment are read from its texts.
 
-    The words of a small segment are read from its texts. One more file, which a commit has to sync
-    to the disk, would make the commit of a few documents slower.
+    One more file, which a commit has to sync to the disk, would slow the commit of few documents.
     """
     return n_docs >= LISTED_FROM
 
 
 def read_words(view: memoryview, record: FileRecord) -> WordList:
-    """Map a file of words.
-
-    Raises:
-        CorruptIndex: The bytes differ from the record of the file, or are no sound Arrow file.
-    """
+    """Map a file of words, and check it."""
     check_hash(view, record, REMAKE)
     try:
         reader = pa.ipc.open_file(pa.py_buffer(view))

@@ -27,16 +27,11 @@ from sbert_search.index.storage.transaction import HeldFolder
 
 
 class HeldShard(HeldFolder):
-    """The opened folder of a shard, whose new manifests wait for the commit of all shards.
-
-    Attributes:
-        waiting: The manifest in the file `NEXT`, which becomes current with the next commit; None:
-            the shard has no new manifest.
-    """
+    """The opened folder of a shard, whose new manifests wait for the commit of all shards."""
 
     def __init__(self, folder: Folder, lock: Lock) -> None:
         super().__init__(folder, lock)
-        self.waiting: Manifest | None = None
+        self.waiting: Manifest | None = None  # in `NEXT`; the next commit makes it current
         self._superseded: list[str] = []
         self._defers = False
 
@@ -50,10 +45,7 @@ class HeldShard(HeldFolder):
         self.waiting = manifest
 
     def removable(self, names: Iterable[str]) -> Iterable[str]:
-        """Return the files that may be removed now.
-
-        Between `begin` and `publish` there are none; `publish` removes ``names`` later.
-        """
+        """Return the files that may be removed now: none between `begin` and `publish`."""
         if not self._defers:
             return names
         self._superseded += names
@@ -62,8 +54,7 @@ class HeldShard(HeldFolder):
     def publish(self) -> None:
         """Rename the waiting manifest to ``MANIFEST.json``, and remove files that it does not use.
 
-        Raises:
-            OSError: The disk failed. The next writer of the index renames the manifest.
+        If the disk fails, the next writer of the index renames the manifest.
         """
         self._defers = False
         if self.waiting is not None:
@@ -74,11 +65,7 @@ class HeldShard(HeldFolder):
         self.waiting = None
 
     def undo(self, old: Manifest) -> None:
-        """Remove what was written since `begin`, as far as the disk allows.
-
-        Args:
-            old: The manifest of the shard at the time of `begin`.
-        """
+        """Remove what was written since `begin` to the state ``old``, as far as the disk allows."""
         self._defers = False
         needed = {file.name for file in old.files}
         with contextlib.suppress(OSError, IndexStoreError):
@@ -91,23 +78,13 @@ class HeldShard(HeldFolder):
 
 
 class HeldShards:
-    """The opened folder of a sharded index with its lock, and its shards with their locks.
-
-    Args:
-        root: The folder of the sharded index.
-        lock: The lock on the lock file of this folder.
-        shards: The shards, in the order of their numbers.
-    """
+    """The opened folders of a sharded index and of its shards, by number, with their locks."""
 
     def __init__(self, root: Folder, lock: Lock, shards: Sequence[HeldShard]) -> None:
         self.root, self._lock, self.shards = root, lock, tuple(shards)
 
     def require(self) -> None:
-        """Refuse to commit if the folder, a shard, a lock or a shard's manifest was replaced.
-
-        Raises:
-            IndexStoreError: One of these was replaced; the index is as before.
-        """
+        """Refuse to commit if the folder, a shard, a lock or a shard's manifest was replaced."""
         for shard in self.shards:
             shard.require()
         if not (self._lock.is_in_place() and self.root.is_at_its_path()):
@@ -120,16 +97,9 @@ class HeldShards:
     def commit(self, old: ShardManifest) -> ShardManifest:
         """Make the waiting manifests of all shards current by one replacement of ``shards.json``.
 
-        Args:
-            old: The content of ``shards.json`` before the commit.
-
-        Returns:
-            The new content of ``shards.json``.
-
-        Raises:
-            OSError: The disk failed; the old state holds.
-            IndexStoreError: As for `require`; the old state holds.
-            CommitUnknown: The disk failed at the last step; the old or the new state holds.
+        ``old`` is the content of ``shards.json`` before; the new content is returned. After
+        `OSError` or `IndexStoreError` the old state holds, after `CommitUnknown` the old or the
+        new.
         """
         records = [
             record if shard.waiting is None else ShardRecord.of(number, shard.waiting)
@@ -140,11 +110,7 @@ class HeldShards:
         return new
 
     def publish(self) -> None:
-        """Finish a commit in the folders of the shards; see `HeldShard.publish`.
-
-        Raises:
-            CommitUnknown: The commit is done, but the disk failed afterwards.
-        """
+        """Finish a commit in the shards; after `CommitUnknown`, the commit is done all the same."""
         try:
             for shard in self.shards:
                 shard.publish()
@@ -157,22 +123,7 @@ class HeldShards:
 
 @contextlib.contextmanager
 def held(path: Path, wait_s: float) -> Iterator[tuple[HeldShards, ShardManifest]]:
-    """Hold the locks of a sharded index and of its shards, and finish an interrupted commit.
-
-    Args:
-        path: The folder of the sharded index.
-        wait_s: Seconds to wait for each lock that another process holds.
-
-    Yields:
-        The locked folders, and the content of ``shards.json``.
-
-    Raises:
-        NotAnIndex: The folder holds no sharded index.
-        IndexLocked: Another process is writing.
-        IndexStoreError: The folder cannot be written, or this process may not open more files.
-        CorruptIndex: ``shards.json`` or the folder of a shard is damaged, or a shard has another
-            manifest than the one that ``shards.json`` names.
-    """
+    """Hold the locks of a sharded index and of its shards, and finish an interrupted commit."""
     n_shards = 0
     with contextlib.ExitStack() as stack:
         try:
@@ -213,15 +164,6 @@ def finish_commit(root: Folder, record: ShardRecord) -> None:
     """Finish or undo an interrupted commit in a shard.
 
     Afterwards ``MANIFEST.json`` of the shard has the hash in ``record``, and there is no `NEXT`.
-
-    Args:
-        root: The folder of the sharded index.
-        record: The entry of the shard in ``shards.json``.
-
-    Raises:
-        StaleShard: Neither ``MANIFEST.json`` nor `NEXT` has the hash in the record.
-        CorruptIndex: The folder of the shard is missing or cannot be opened.
-        OSError: The disk failed.
     """
     folder = open_shard(root, record)
     waits = folder.has(NEXT)

@@ -40,19 +40,14 @@ def shards_of(doc_ids: Sequence[str], n_shards: int) -> NDArray[np.int64]:
 
 
 def shards_of_hashes(hashes: NDArray[np.uint64], n_shards: int) -> NDArray[np.int64]:
-    """Return the number of the shard of each hash of an id, int64 (n,).
-
-    Args:
-        hashes: Hashes of ids, uint64 (n,), such as the first row of a segment's id table.
-        n_shards: Number of shards, at least 1.
-    """
+    """Return the number of the shard of each hash of an id, int64 (n,)."""
     return (hashes % np.uint64(n_shards)).astype(np.int64)
 
 
 NAME = manifests.SHARDS
 FORMAT = "sbert-search sharded index"
 VERSION = 1
-MAX_SHARDS = 1024
+MAX_SHARDS = 1024  # more than `MAX_NEW_SHARDS` only if `store.assemble` made the index
 # With 128 shards a writer has 7 x 128 = 896 files open; a process may usually open 1,024.
 MAX_NEW_SHARDS = 128
 FILES_OF_SHARD = 7  # files that a writer has open for each shard
@@ -63,17 +58,11 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardRecord:
-    """The entry of one shard in shards.json: the shard's folder, and which manifest is current.
-
-    Attributes:
-        folder: Name of the folder.
-        generation: Number of commits of the shard so far.
-        sha256: The hash in the first line of the shard's manifest.
-    """
+    """The entry of one shard in shards.json: the shard's folder, and which manifest is current."""
 
     folder: str
-    generation: int
-    sha256: str
+    generation: int  # commits of the shard so far
+    sha256: str  # in the first line of the shard's manifest
 
     def __post_init__(self) -> None:
         if not _SHA256.fullmatch(self.sha256):
@@ -88,21 +77,13 @@ class ShardRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardManifest:
-    """One state of a sharded index.
-
-    Attributes:
-        format: Name of the format.
-        version: Version of the format.
-        generation: Number of commits of the sharded index so far.
-        routing: The rule that assigns a document to a shard; always `ROUTING`.
-        shards: The record of each shard, in the order of their numbers.
-    """
+    """One state of a sharded index."""
 
     format: str = FORMAT
     version: int = VERSION
-    generation: int = 0
+    generation: int = 0  # commits of the sharded index so far
     routing: str = ROUTING
-    shards: tuple[ShardRecord, ...]
+    shards: tuple[ShardRecord, ...]  # in the order of their numbers
 
     def __post_init__(self) -> None:
         require_number(len(self.shards))
@@ -124,11 +105,7 @@ def folder_names(n_shards: int) -> list[str]:
 
 
 def require_number(n_shards: int) -> None:
-    """Refuse a number of shards that no index can have.
-
-    Raises:
-        ConfigError: It is no integer, below 1 or above `MAX_SHARDS`.
-    """
+    """Refuse a number of shards that no index can have."""
     if not isinstance(n_shards, int) or not 1 <= n_shards <= MAX_SHARDS:
         raise ConfigError(
             f"The number of shards is {n_shards!r:.100}; it must be an integer from 1 to "
@@ -137,13 +114,7 @@ def require_number(n_shards: int) -> None:
 
 
 def require_new_number(n_shards: int) -> None:
-    """Refuse a number of shards that a new index shall not have.
-
-    Indexes that `store.assemble` makes may have up to `MAX_SHARDS`.
-
-    Raises:
-        ConfigError: It is below 1 or above `MAX_NEW_SHARDS`.
-    """
+    """Refuse a number of shards that a new index shall not have."""
     require_number(n_shards)
     if n_shards > MAX_NEW_SHARDS:
         raise ConfigError(
@@ -160,12 +131,7 @@ def encode(manifest: ShardManifest) -> bytes:
 
 
 def decode(data: bytes) -> ShardManifest:
-    """Parse the bytes of shards.json.
-
-    Raises:
-        CorruptIndex: The bytes differ from their checksum or are malformed.
-        IndexStoreError: A newer version of this package wrote them.
-    """
+    """Parse the bytes of shards.json, and check their hash and version."""
     stated, _, body = data.partition(b"\n")
     actual = hashlib.sha256(body).hexdigest()
     if stated != actual.encode():
@@ -182,15 +148,7 @@ def decode(data: bytes) -> ShardManifest:
 
 
 def read(folder: Folder) -> ShardManifest:
-    """Read and check the manifest of a sharded index.
-
-    Raises:
-        NotAnIndex: The folder has no shards.json, or the file cannot be read, for example because
-            it is a folder.
-        CorruptIndex: The manifest differs from its checksum or is malformed.
-        IndexStoreError: A newer version of this package wrote the manifest, or this process has no
-            permission to read it, or too many files open.
-    """
+    """Read and check the manifest of a sharded index; `NotAnIndex` if the folder has none."""
     try:
         data = bytes(files.map_file(folder / NAME)[: MAX_BYTES + 1])
     except FileNotFoundError as error:
@@ -205,17 +163,7 @@ def read(folder: Folder) -> ShardManifest:
 def write(
     folder: Folder, manifest: ShardManifest, *, ready: Callable[[], object] | None = None
 ) -> None:
-    """Commit a new state of a sharded index by replacing shards.json.
-
-    Args:
-        folder: The folder of the sharded index.
-        manifest: The new state.
-        ready: Called right before the replacement; if it raises, the old state stays.
-
-    Raises:
-        OSError: The disk failed; the old state stays.
-        CommitUnknown: The disk failed at the last step; the old or the new state holds.
-    """
+    """Commit a new state by replacing shards.json, unless ``ready``, called before, raises."""
     manifests.replace_state(folder, NAME, encode(manifest), ready=ready)
 
 

@@ -4,10 +4,6 @@ A row number, which identifies a passage, is unique over all shards. Row numbers
 in which documents were added. Results with equal scores are sorted by row number, so they have the
 same order as in an index without shards. In an index made by `store.assemble`, row numbers follow
 the order of addition only within each of the joined parts.
-
-A shard is an ordinary index in a sub-folder. ``shards.json`` is the manifest of the sharded index:
-it names the manifest of each shard by its sha256. The manifest of a shard is in ``MANIFEST.json``
-or, until a commit has been finished, in ``NEXT.json``.
 """
 
 from __future__ import annotations
@@ -50,12 +46,7 @@ class UnionManifest(Manifest):
 
     @classmethod
     def of(cls, generation: int, shards: Sequence[Manifest]) -> UnionManifest:
-        """Join the manifests of all shards.
-
-        Args:
-            generation: Number of commits of the sharded index so far.
-            shards: The manifests. Settings, build and tuning are taken from the first one.
-        """
+        """Join the manifests of all shards; settings, build and tuning are those of the first."""
         first = shards[0]
         return cls(
             generation=generation,
@@ -70,13 +61,7 @@ class UnionManifest(Manifest):
 
 
 class ShardedSnapshot(Snapshot):
-    """The state of a sharded index after one commit; it has the segments of all shards.
-
-    Args:
-        folder: The folder of the sharded index.
-        record: The content of ``shards.json``.
-        shards: The state of each shard, in the order of their numbers.
-    """
+    """The state of a sharded index after one commit, with the segments of all shards, by number."""
 
     def __init__(self, folder: Folder, record: ShardManifest, shards: Sequence[Snapshot]) -> None:
         self.n_shards = len(shards)
@@ -114,25 +99,19 @@ class ShardedSnapshot(Snapshot):
         return np.sort(super().live_rows())
 
     def postings(self, index: int) -> Postings:
-        """Return the postings (inverted index) of the segment ``self.segments[index]``.
-
-        The settings of the sharded index must include lexical search.
-        """
+        """Return the postings of a segment; the index must have lexical settings."""
         shard, at = self._places[index]
         return shard.postings(at)
 
     def words(self, index: int) -> WordList | None:
-        """Return the words of the segment ``self.segments[index]``.
-
-        None: the segment has no list of its words, or the list is damaged.
-        """
+        """Return the words of a segment; None if its word list is absent or damaged."""
         shard, at = self._places[index]
         return shard.words(at)
 
     def _located(
         self, rows: NDArray[np.int64]
     ) -> Iterator[tuple[Segment, NDArray[np.bool_], NDArray[np.int64]]]:
-        """Group rows by segment; see `Snapshot._located`."""
+        """Group rows by segment as `Snapshot` does, though the rows of segments may interleave."""
         absent = rows >= 0
         if not absent.any():
             return
@@ -189,12 +168,7 @@ def naming_shard(record: ShardRecord) -> Iterator[None]:
 
 
 def open_shard(root: Folder, record: ShardRecord) -> Folder:
-    """Open the folder of a shard.
-
-    Raises:
-        CorruptIndex: The folder is missing, a link or damaged.
-        IndexStoreError: This process has no permission to read it, or too many files open.
-    """
+    """Open the folder of a shard."""
     try:
         return (root / record.folder).opened()
     except OSError as error:
@@ -206,13 +180,7 @@ def open_shard(root: Folder, record: ShardRecord) -> Folder:
 
 
 def read_shard(folder: Folder, record: ShardRecord) -> Manifest:
-    """Read the manifest of a shard that has the hash in ``record``.
-
-    Raises:
-        StaleShard: The shard has no manifest with this hash.
-        CorruptIndex: The manifest is damaged.
-        IndexStoreError: A newer version of this package wrote the manifest, or as for `read_bytes`.
-    """
+    """Read the manifest of a shard that has the hash in ``record``; `StaleShard` if none has."""
     # MANIFEST.json is read again, since a commit may rename NEXT.json to it between two reads.
     for name in (manifests.NAME, NEXT, manifests.NAME):
         if (data := read_bytes(folder, name))[:64] == record.sha256.encode():
@@ -221,11 +189,7 @@ def read_shard(folder: Folder, record: ShardRecord) -> Manifest:
 
 
 def read_bytes(folder: Folder, name: str) -> bytes:
-    """Read a manifest of a shard; return ``b""`` if the file is absent or damaged.
-
-    Raises:
-        IndexStoreError: This process has no permission to read it, or too many files open.
-    """
+    """Read a manifest of a shard; return ``b""`` if the file is absent or damaged."""
     try:
         return bytes(files.map_file(folder / name)[: manifests.MAX_BYTES + 1])
     except OSError as error:
@@ -239,20 +203,7 @@ def open_snapshots(
     manifest: ShardManifest,
     reuse: tuple[ShardManifest, Sequence[Snapshot]] | None = None,
 ) -> list[Snapshot]:
-    """Open the states of all shards.
-
-    Args:
-        root: The folder of the sharded index.
-        manifest: The content of ``shards.json``.
-        reuse: An earlier content of ``shards.json`` in this folder, and the states of the shards
-            that were opened for it; their open files are used again. None: all files are opened.
-
-    Raises:
-        FileNotFoundError: A file is gone, for example after a compaction by another process.
-        CorruptIndex: A shard or one of its files differs from what was committed.
-        IndexStoreError: A shard has another model or other settings than the first one, or this
-            process may not read a file.
-    """
+    """Open the states of all shards, with the open files of ``reuse``; refuse unlike shards."""
     known = dict(zip(reuse[0].shards, reuse[1], strict=True)) if reuse else {}
     earlier = {r.folder: s for r, s in known.items()}
     shards = []
@@ -265,15 +216,7 @@ def open_snapshots(
 def open_snapshot(
     root: Folder, record: ShardRecord, reuse: Snapshot | None, manifest: Manifest | None = None
 ) -> Snapshot:
-    """Open the state of one shard; errors as for `open_snapshots`.
-
-    Args:
-        root: The folder of the sharded index.
-        record: The record of the shard in ``shards.json``.
-        reuse: An earlier state of the shard, whose open files are used again if the folder is
-            still the same; None: all files are opened.
-        manifest: The manifest of the state; None: it is read from the folder.
-    """
+    """Open the state of one shard, with the open files of ``reuse`` if its folder is the same."""
     folder = open_shard(root, record)
     same = reuse is not None and reuse.folder.identity == folder.identity
     with naming_shard(record):
@@ -281,15 +224,7 @@ def open_snapshot(
 
 
 def require_alike(path: Path, shards: Sequence[Snapshot]) -> None:
-    """Refuse shards that were built with different models or settings.
-
-    Args:
-        path: The folder of the sharded index, for the message.
-        shards: The state of each shard.
-
-    Raises:
-        IndexStoreError: A setting of a shard differs; the message names the shard and the setting.
-    """
+    """Refuse shards that were built with different models or settings."""
     first = shards[0].settings
     for shard in shards[1:]:
         for name in _SAME:

@@ -1,9 +1,4 @@
-"""Creating, opening and locking a sharded index, also out of existing indexes.
-
-A sharded index is a folder of ordinary indexes, its shards, which are numbered from 0. The file
-``shards.json`` lists them; it is the manifest of the sharded index. The id of a document decides
-which shard holds it (`manifest.shard_of`).
-"""
+"""Creating, opening and locking a sharded index, also out of existing indexes."""
 
 from __future__ import annotations
 
@@ -52,12 +47,7 @@ if TYPE_CHECKING:
 
 
 class ShardedStore(IndexStore):
-    """A sharded index on disk: a snapshot to read, and a writer if no other process writes.
-
-    Args:
-        snapshot: The state to read.
-        wait_s: Seconds that a writer waits for another process's lock.
-    """
+    """A sharded index on disk: a snapshot to read, and a writer if no other process writes."""
 
     snapshot: ShardedSnapshot
 
@@ -71,30 +61,20 @@ class ShardedStore(IndexStore):
 
     @classmethod
     def open(cls, path: str | Path, *, wait_s: float = 0.0) -> ShardedStore:
-        """Open a sharded index for reading, without a lock; errors as for `ShardedIndex.open`."""
+        """Open a sharded index for reading, without a lock."""
         return cls(open_state(Path(path)), wait_s=wait_s)
 
     def __reduce__(self) -> tuple[Callable[..., ShardedStore], tuple[str]]:
-        """Pickle the path, since mapped files cannot be sent; unpickling opens the newest state."""
+        """Pickle path and ``wait_s``, not the mapped files; unpickling opens the newest state."""
         return partial(ShardedStore.open, wait_s=self.wait_s), (str(self.path),)
 
     def newest(self) -> ShardedSnapshot:
-        """Open the newest state of the index; see `IndexStore.newest`."""
+        """Open and return the newest state, which may be `snapshot`; `snapshot` does not change."""
         return open_state(self.path, self.snapshot)
 
     @contextlib.contextmanager
     def writer(self, *, at_least_s: float = 0.0) -> Iterator[ShardedWriter]:
-        """Lock the index and yield its writer; each commit updates `snapshot` of this store.
-
-        Args:
-            at_least_s: Seconds to wait for another process's lock, even if ``wait_s`` is less.
-
-        Raises:
-            IndexLocked: Another process is writing.
-            IndexStoreError: The folder cannot be written, or holds another index; see `refresh`.
-            UnfinishedBuild: As for `refresh`.
-            CorruptIndex: A file of the index is missing or damaged.
-        """
+        """Lock the index and yield its writer; each commit updates `snapshot` of this store."""
         from sbert_search.index.shards.held import held
         from sbert_search.index.shards.writer import ShardedWriter
         from sbert_search.index.storage.transaction import remove_unreferenced, require_files
@@ -113,7 +93,7 @@ class ShardedStore(IndexStore):
             yield ShardedWriter(newest, shards, self._move)
 
     def backup_to(self, target: str | Path) -> None:
-        """Copy the newest state to a new folder; see `index.shards.writer.backup_shards`."""
+        """Copy the newest state to a new folder, without a lock."""
         from sbert_search.index.shards.writer import backup_shards
         from sbert_search.index.upkeep import backup
 
@@ -136,11 +116,7 @@ class ShardedStores:
     n_shards: int
 
     def open(self, path: str | Path) -> IndexStore:
-        """Open the sharded index in a folder; errors as for `ShardedIndex.open`.
-
-        Raises:
-            IndexStoreError: The index has another number of shards.
-        """
+        """Open the sharded index in a folder; refuse one with another number of shards."""
         store = ShardedStore.open(path)
         if (n_shards := len(store.snapshot.shards)) != self.n_shards:
             raise IndexStoreError(
@@ -150,12 +126,7 @@ class ShardedStores:
         return store
 
     def require_free(self, path: Path) -> None:
-        """Refuse a folder in which `create` would refuse to make an index, and write nothing.
-
-        Raises:
-            ConfigError: A new index cannot have this number of shards.
-            IndexStoreError: The folder holds an index or other files, or cannot be read.
-        """
+        """Raise an error if `create` would refuse the folder; write nothing."""
         shard_manifests.require_new_number(self.n_shards)
         if folder := stores.opened_if_present(path):
             check_free(folder, shard_manifests.folder_names(self.n_shards))
@@ -168,13 +139,7 @@ class ShardedStores:
         *,
         build: BuildCursor | None = None,
     ) -> IndexStore:
-        """Make empty shards and ``shards.json``; arguments and errors as for `IndexStore.create`.
-
-        If the call is interrupted, a second call with the same arguments finishes it.
-
-        Raises:
-            ConfigError: A new index cannot have this number of shards.
-        """
+        """Make empty shards and ``shards.json``, or finish a call that was interrupted."""
         shard_manifests.require_new_number(self.n_shards)
         path = Path(path).absolute()
         names = shard_manifests.folder_names(self.n_shards)
@@ -198,13 +163,7 @@ class ShardedStores:
 
 
 def open_state(path: Path, reuse: ShardedSnapshot | None = None) -> ShardedSnapshot:
-    """Open the newest state of a sharded index; start over if its folder is replaced meanwhile.
-
-    Args:
-        path: The folder.
-        reuse: An earlier state. Its open files are used again if the folder is still the same.
-            None: all files are opened.
-    """
+    """Open the newest state of a sharded index, with the open files of ``reuse``."""
     return stores.following(path, lambda root: _newest(root, reuse))
 
 
@@ -234,12 +193,7 @@ def _opened(
 
 
 def check_free(folder: Folder, names: list[str]) -> None:
-    """Refuse a folder that is not empty; remains of an interrupted creation are allowed.
-
-    Args:
-        folder: The folder in which an index is to be made.
-        names: Names of the folders of the shards, which may exist.
-    """
+    """Refuse a folder that holds more than the remains of an interrupted creation of ``names``."""
     entries = folder.listing()
     if manifests.SHARDS in entries:
         raise IndexStoreError(
@@ -329,11 +283,7 @@ def rows_from(number: int) -> int:
 
 
 def _found(place: Path, part: Path) -> Path:
-    """Return where a part is: at its place, if an interrupted call has moved it, or still outside.
-
-    Raises:
-        IndexStoreError: Another folder is at its place.
-    """
+    """Return where a part is: at its place, if an interrupted call has moved it, or outside."""
     if not place.is_dir():
         return part
     if part.exists() and not part.samefile(place):
@@ -345,7 +295,6 @@ def _found(place: Path, part: Path) -> Path:
 
 
 def _check_parts(path: Path, parts: Sequence[Snapshot]) -> None:
-    """Refuse parts that cannot be the shards of one index."""
     require_alike(path, parts)
     _check_columns(parts)
     for number, part in enumerate(parts):
@@ -370,7 +319,6 @@ def _check_parts(path: Path, parts: Sequence[Snapshot]) -> None:
 
 
 def _check_columns(parts: Sequence[Snapshot]) -> None:
-    """Refuse parts in which one metadata column has types that cannot be merged."""
     columns: dict[str, ColumnType] = {}
     for number, part in enumerate(parts):
         try:

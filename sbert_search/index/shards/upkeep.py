@@ -2,8 +2,6 @@
 
 Every file of every shard is read. If all files are sound, two more checks follow: each document
 must be in the shard to which its id belongs, and no two live rows may have the same number.
-
-All shards get the same spec: a FAISS index type with its search settings.
 """
 
 from __future__ import annotations
@@ -47,7 +45,7 @@ _REMEDY = "Restore the whole sharded index from a backup, or build it again."
 
 
 def check_index(path: Path) -> CheckReport:
-    """Verify an index, with or without shards; see `check_shards` and `check.check`."""
+    """Verify an index, with or without shards, and report every damaged file."""
     return check_shards(path) if is_sharded(path) else check(path)
 
 
@@ -56,12 +54,6 @@ def check_shards(path: Path) -> CheckReport:
 
     All files of all shards are opened before the first is hashed. If a writer removes a file before
     this function opens it, the newer state of the index is checked instead.
-
-    Raises:
-        NotAnIndex: The folder holds no sharded index.
-        IndexStoreError: Shards have different models or settings, this process may not read a file,
-            a newer version of this package wrote a manifest, or writers changed the index in each
-            attempt to open its files.
     """
     for _ in range(OPEN_TRIES):
         root = manifests.open_folder(path)
@@ -109,11 +101,7 @@ def _report(
 
 
 def _inconsistencies(snapshot: ShardedSnapshot) -> Iterator[CorruptIndex]:
-    """Find documents in a shard to which their ids do not belong, and rows with equal numbers.
-
-    Yields:
-        One error for each segment with such a document, then one if live rows have equal numbers.
-    """
+    """Find documents in a shard to which their ids do not belong, and rows with equal numbers."""
     n_shards = len(snapshot.shards)
     for number, shard in enumerate(snapshot.shards):
         name = shard_manifests.folder_name(number)
@@ -141,7 +129,7 @@ def tune_shards(
 
     FAISS index types are compared on a sample of the rows of all shards. The best ones, the
     finalists, are built in every shard. Their search settings are chosen by searches of all shards
-    together. Arguments and errors are those of `index.tuning.tune.tune`.
+    together.
     """
     return tune(store, settings, queries, origin=origin, dry_run=dry_run, commit_best=_commit_best)
 
@@ -149,7 +137,6 @@ def tune_shards(
 def _commit_best(
     writer: IndexWriter, final: FullTrials, chosen: Sequence[Candidate], memory_bytes: int | None
 ) -> None:
-    """Build the finalists in all shards, and commit the best one in all shards at once."""
     assert isinstance(writer, ShardedWriter)
     with writer.together() as shards:
         build = partial(_built, writer.snapshot, shards, memory_bytes)

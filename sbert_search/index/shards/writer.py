@@ -1,7 +1,4 @@
-"""Changing a sharded index, which is a folder of ordinary indexes, and backing it up.
-
-The id of a document decides to which shard the document is added. One commit covers all shards.
-"""
+"""Changing a sharded index, and backing it up; one commit covers all shards."""
 
 from __future__ import annotations
 
@@ -36,19 +33,9 @@ from sbert_search.records import Document
 def backup_shards(snapshot: ShardedSnapshot, target: Path) -> None:
     """Copy one state of a sharded index to a new folder, by hard links if possible.
 
-    Each shard is copied by `backup.backup_to`. The new folder gets its final name when it is
-    complete.
-
-    Args:
-        snapshot: The state.
-        target: The new folder, which must not exist.
-
-    Raises:
-        FileNotFoundError: A file of the index is gone, for example after a compaction by another
-            process.
-        IndexStoreError: The target exists, its parent folder does not, a file may not be read, or
-            the disk failed. An incomplete copy is removed, as far as the disk allows.
-        CorruptIndex: A file of the index is damaged; no target is made.
+    The new folder gets its final name when it is complete; an incomplete copy is removed, as far as
+    the disk allows. `FileNotFoundError`: a file of the index is gone, for example after a
+    compaction by another process.
     """
     target = target.absolute()
     opened = []
@@ -101,13 +88,7 @@ class RoutedBatch:
 
     @classmethod
     def of(cls, batch: PassageBatch, docs: NDArray[np.int64], at: NDArray[np.int64]) -> RoutedBatch:
-        """Take some documents of a batch, with their passages.
-
-        Args:
-            batch: The batch.
-            docs: Positions of the documents in the batch, ascending, int64 (n_docs,).
-            at: Positions of their passages in the batch, ascending, int64 (n_rows,).
-        """
+        """Take documents of a batch and their passages, both by ascending positions."""
         return cls(
             documents=[batch.documents[i] for i in docs.tolist()],
             doc_of=np.searchsorted(docs, np.asarray(batch.doc_of)[at]),
@@ -126,14 +107,6 @@ class ShardedWriter(IndexWriter):
 
     Each method first writes durable files in the shards. Then one commit makes the new states of
     all shards current. Only `compact` and `finish_build` make a commit for each shard.
-
-    Args:
-        snapshot: The newest state.
-        shards: The opened folders of the index and of its shards, with their locks.
-        publish: Called with the new state after each commit.
-
-    Attributes:
-        snapshot: The state after the last commit.
     """
 
     snapshot: ShardedSnapshot
@@ -153,7 +126,7 @@ class ShardedWriter(IndexWriter):
         self._is_open = True
 
     def add_columns(self, columns: Mapping[str, ColumnType]) -> None:
-        """Add the metadata columns of a source; see `IndexWriter.add_columns`."""
+        """Add the metadata columns of a source to those of the index, from the next commit on."""
         super().add_columns(columns)
         for writer in self._writers:
             writer.add_columns(self._columns)
@@ -167,7 +140,7 @@ class ShardedWriter(IndexWriter):
         ends_block: bool = True,
         rows: NDArray[np.int64] | None = None,
     ) -> None:
-        """Add passages durably to their shards; arguments and errors as for `IndexWriter.commit`.
+        """Add passages durably to their shards; arguments as for `IndexWriter.commit`.
 
         Every shard stores the cursor, which is the progress of the build. If ``rows`` is None, the
         passages get row numbers in the order of the batch, from the next number that no shard uses.
@@ -192,11 +165,7 @@ class ShardedWriter(IndexWriter):
         self._forget(documents)
 
     def commit_blank(self, documents: BlankDocuments, *, cursor: BuildCursor) -> None:
-        """Refuse documents without text that are given as columns of ids and vectors.
-
-        Raises:
-            IndexStoreError: Always.
-        """
+        """Refuse documents without text that are given as columns of ids and vectors."""
         raise IndexStoreError(
             f"{self.path} is a sharded index, which takes vectors with Index.build(vectors=...) or "
             "add(vectors=...), and not with from_vectors."
@@ -205,28 +174,25 @@ class ShardedWriter(IndexWriter):
     def start_over(
         self, settings: StoreSettings, columns: Mapping[str, ColumnType], build: BuildCursor
     ) -> None:
-        """Replace everything in all shards by an empty state; see `IndexWriter.start_over`."""
+        """Replace everything in all shards by an empty state."""
         with self.together():
             for writer in self._writers:
                 writer.start_over(settings, columns, build)
         self._columns = dict(columns)
 
     def settle(self, *, memory_bytes: int | None = None) -> bool:
-        """Merge segments at the end of an update; see `IndexWriter.settle`."""
+        """Merge segments at the end of an update; return whether anything was rewritten."""
         with self.together():
             return any(self._each(lambda writer: writer.settle(memory_bytes=memory_bytes)))
 
     def compact(self, *, memory_bytes: int | None = None, retrain: bool = False) -> None:
-        """Merge segments and drop dead rows; see `IndexWriter.compact`.
-
-        The shards are compacted one after another, each in a commit of its own.
-        """
+        """Merge segments and drop dead rows in one shard after another, each in its own commit."""
         for writer, record in zip(self._writers, self.snapshot.record.shards, strict=True):
             with self.together(), naming_shard(record):
                 writer.compact(memory_bytes=memory_bytes, retrain=retrain)
 
     def finish_build(self, *, memory_bytes: int | None = None) -> None:
-        """Compact the shards and mark the build as finished; see `IndexWriter.finish_build`."""
+        """Compact the shards and mark the build as finished."""
         self.compact(memory_bytes=memory_bytes)
         with self.together():
             for writer in self._writers:
@@ -234,11 +200,7 @@ class ShardedWriter(IndexWriter):
                     writer.commit(None, cursor=dataclasses.replace(cursor, finished=True))
 
     def repair(self) -> list[str]:
-        """Rebuild damaged FAISS indexes and postings; see `IndexWriter.repair`.
-
-        Returns:
-            Names of the files removed, such as ``shard-0001/ann/000003.faiss``.
-        """
+        """Rebuild damaged derived files; list removed ones as ``shard-0001/ann/000003.faiss``."""
         dropped: set[str] = set()
         with self.together():
             repaired = self._each(lambda writer: writer.repair())
@@ -250,16 +212,16 @@ class ShardedWriter(IndexWriter):
         return sorted(dropped)
 
     def set_lexical(self, settings: LexicalSettings | None) -> None:
-        """Change the settings of lexical search; see `IndexWriter.set_lexical`."""
+        """Change the settings of lexical search in all shards."""
         with self.together():
             self._each(lambda writer: writer.set_lexical(settings))
 
     def backup_to(self, target: str | Path) -> None:
-        """Copy this state to a new folder; see `index.shards.writer.backup_shards`."""
+        """Copy this state to a new folder."""
         backup_shards(self.snapshot, Path(target))
 
     def delete_documents(self, first_rows: NDArray[np.int64]) -> None:
-        """Delete documents, given the row numbers of their first passages, int64 (n_docs,)."""
+        """Delete documents, given the rows of their first passages, int64 (n_docs,)."""
         if not len(first_rows):
             return
         with self.together():
@@ -277,16 +239,7 @@ class ShardedWriter(IndexWriter):
     def _routed(
         self, batch: PassageBatch, rows: NDArray[np.int64] | None
     ) -> dict[int, tuple[RoutedBatch, NDArray[np.int64]]]:
-        """Split a batch by shard.
-
-        Args:
-            batch: The batch.
-            rows: The row number of each passage, int64 (n_rows,); None: the next unused numbers.
-
-        Returns:
-            For the number of each shard that gets documents: the shard's part of the batch, and the
-            row numbers of its passages.
-        """
+        """Split a batch and its rows by shard; None: the passages get the next unused rows."""
         if rows is None:
             first = self.snapshot.manifest.next_row
             rows = np.arange(first, first + len(batch.doc_of))
@@ -300,15 +253,7 @@ class ShardedWriter(IndexWriter):
 
     @contextlib.contextmanager
     def together(self) -> Iterator[Sequence[IndexWriter]]:
-        """Yield the writers of the shards; at the end, all of their commits become current at once.
-
-        If the context ends with an error, none of the commits becomes current.
-
-        Raises:
-            IndexStoreError: The disk failed, or the folder, a lock or a manifest was replaced; the
-                index is as before. Or an earlier commit of this writer failed at its last step.
-            CommitUnknown: The last step of the commit failed; reopen the index to see its state.
-        """
+        """Yield the writers of the shards; all of their commits become current at once, or none."""
         if not self._is_open:
             raise IndexStoreError(
                 f"{self.path}: an earlier commit of this writer failed at its last step. Open the "

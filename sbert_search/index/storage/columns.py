@@ -67,14 +67,9 @@ def schema(columns: Mapping[str, ColumnType]) -> pa.Schema:
 
 
 def unlike(columns: Iterable[str], own: Collection[str], prefix: str = PREFIX) -> dict[str, str]:
-    """Map each metadata column to a name that is unique in a file with other columns.
+    """Map each metadata column to a name that is unique in a file with the columns ``own``.
 
     If the name of a column is taken, the prefix is put before it until the result is free.
-
-    Args:
-        columns: Names of the metadata columns.
-        own: Names of the other columns of the file.
-        prefix: Put before a name that is taken.
     """
     columns, names = list(columns), dict[str, str]()
     for name in columns:
@@ -86,13 +81,7 @@ def unlike(columns: Iterable[str], own: Collection[str], prefix: str = PREFIX) -
 
 
 def textless_table(doc_ids: pa.Array, sources: pa.Array, first_row: int) -> pa.Table:
-    """Make the table of documents that have no text and no metadata, with one passage each.
-
-    Args:
-        doc_ids: Ids of the documents, large_string (n_docs,).
-        sources: Where each document was read, large_string (n_docs,).
-        first_row: Row, in the index, of the first document.
-    """
+    """Make the table of documents that have no text and no metadata, with one passage each."""
     n_rows = len(doc_ids)
     columns = {
         "row": pa.array(np.arange(first_row, first_row + n_rows)),
@@ -113,14 +102,11 @@ def _blank(kind: pa.DataType, n_rows: int) -> pa.Array:
 
 
 def merge(old: Mapping[str, ColumnType], new: Mapping[str, ColumnType]) -> dict[str, ColumnType]:
-    """Merge the columns of a new source into those of an index.
+    """Merge the columns of a new source into those of an index; refuse another type.
 
     From int64 and float64 comes float64. From list[string] and a list of another type comes the
     other type, since a column of empty lists is a list[string]. The caller checks that float64 can
     hold the integers of the index, or that the lists are empty.
-
-    Raises:
-        IndexStoreError: A column has another type in the new source.
     """
     merged = dict(old)
     for name, kind in new.items():
@@ -138,11 +124,7 @@ def merge(old: Mapping[str, ColumnType], new: Mapping[str, ColumnType]) -> dict[
 
 
 def metadata_array(documents: Sequence[Document | None], name: str, kind: ColumnType) -> pa.Array:
-    """Make the array of a metadata column; None, or a document without a value, gives null.
-
-    Raises:
-        IndexStoreError: A value is not of the column's type.
-    """
+    """Make the array of a metadata column; None, or a document without a value, gives null."""
     values = [None if doc is None else _fitted(doc, name, kind) for doc in documents]
     try:
         return pa.array(values, ARROW_TYPES[kind])

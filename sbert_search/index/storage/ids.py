@@ -82,9 +82,8 @@ def candidates(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Find the columns of the table whose id hash is one of ``id_hashes``.
 
-    Returns:
-        For each column found, the index of its hash in ``id_hashes`` and the index of the column,
-        both (n_found,).
+    Returns, for each column found, the index of its hash in ``id_hashes`` and the index of the
+    column, both (n_found,).
     """
     start = np.searchsorted(table[0], id_hashes, "left")
     count = np.searchsorted(table[0], id_hashes, "right") - start

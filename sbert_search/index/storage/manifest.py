@@ -88,32 +88,21 @@ class SelfCheck:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoreSettings:
-    """The settings of an index: how its documents are stored and searched.
-
-    Attributes:
-        dim: Dimensions of a vector.
-        metric: How vectors are compared; for ``cosine`` they are normalised when written.
-        dtype: Type in which vectors are stored.
-        identity: Identity of the model that made the vectors; any JSON object.
-        self_check: Texts whose vectors a query's embedder must reproduce.
-        spec: How vectors are searched.
-        lexical: Settings of lexical search; None: an index without lexical data.
-        verdict: The measurement that chose the precision of the vectors, a
-            `base.verdicts.Verdict`; empty: the precision was given or is the only one.
-        batch_tokens: Tokens per batch that "auto" chose in a build on a CPU; 0: it chose none.
-        unrelated_cosine: Mean cosine of unrelated texts, by which hybrid search maps the cosines of
-            the model; 0: not measured, as for vectors that were given without a model.
-    """
+    """The settings of an index: how its documents are stored and searched."""
 
     dim: int
-    metric: Metric = "cosine"
+    metric: Metric = "cosine"  # for ``cosine``, vectors are normalised when written
     dtype: VectorType = "float32"
-    identity: Mapping[str, object] = field(default_factory=dict)
-    self_check: SelfCheck = SelfCheck()
+    identity: Mapping[str, object] = field(default_factory=dict)  # of the model; any JSON object
+    self_check: SelfCheck = SelfCheck()  # texts whose vectors a query's embedder must reproduce
     spec: IndexSpec = IndexSpec()  # noqa: RUF009 (frozen)
-    lexical: LexicalSettings | None = None
+    lexical: LexicalSettings | None = None  # None: an index without lexical data
+    # The measurement that chose the precision of the vectors, a `base.verdicts.Verdict`; empty: the
+    # precision was given or is the only one.
     verdict: Mapping[str, object] = field(default_factory=dict)
-    batch_tokens: int = 0
+    batch_tokens: int = 0  # tokens per batch that "auto" chose in a build on a CPU; 0: none
+    # Mean cosine of unrelated texts, by which hybrid search maps the cosines of the model; 0: not
+    # measured, as for vectors that were given without a model.
     unrelated_cosine: float = 0.0
 
     def __post_init__(self) -> None:
@@ -138,17 +127,14 @@ class FileRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LexicalRecord:
-    """The postings of a segment: numbers of terms and of term-document pairs, and the files.
-
-    The file ``words`` lists the words of the segment. None: the segment is small, or the file was
-    damaged and is not made again yet.
-    """
+    """The postings of a segment: numbers of terms and of term-document pairs, and the files."""
 
     n_terms: int
     n_pairs: int
     terms: FileRecord
     pairs: FileRecord
     lengths: FileRecord
+    # List of words; None: the segment is small, or the file was damaged and is not made again yet.
     words: FileRecord | None = None
 
     @property
@@ -164,14 +150,11 @@ class LexicalRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SegmentRecord:
-    """One segment, which holds ``n_rows`` rows from ``row_start`` up to ``row_end`` (excluded).
-
-    ``n_rows`` is less than ``row_end - row_start`` if the segment lacks some rows of this range.
-    """
+    """One segment: its rows, their counts, and its files."""
 
     row_start: int
-    row_end: int
-    n_rows: int
+    row_end: int  # excluded
+    n_rows: int  # less than row_end - row_start if the segment lacks rows of the range
     n_docs: int
     max_norm: float  # largest norm of a stored vector
     columns: Mapping[str, ColumnType]
@@ -219,24 +202,17 @@ class TombstoneRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildCursor:
-    """Progress of a build in its sources.
+    """Progress of a build in its sources."""
 
-    Attributes:
-        source_sha256: Hash of the content of all sources together.
-        rows: Input rows processed since the start of the first source.
-        counts: Outcomes of those rows.
-        settings: How the sources are read and embedded, any JSON object. A build resumes an
-            interrupted one only if these and the settings of the store are equal.
-        finished: Whether the build is complete.
-        root: Absolute path of the folder whose files are one document each. The id of such a
-            document is the file's path below this folder. None: the sources have no such files.
-    """
-
-    source_sha256: str
-    rows: int
+    source_sha256: str  # of the content of all sources together
+    rows: int  # input rows processed since the start of the first source
+    # How the sources are read and embedded, any JSON object. A build resumes an interrupted one
+    # only if these and the settings of the store are equal.
     settings: Mapping[str, object] = field(default_factory=dict)
     counts: RowCounts = RowCounts()  # noqa: RUF009 (frozen)
     finished: bool = False
+    # Absolute path of the folder whose files are one document each. The id of such a document is
+    # the file's path below this folder. None: the sources have no such files.
     root: str | None = None
 
 
@@ -313,12 +289,7 @@ def encode(manifest: Manifest) -> bytes:
 
 
 def open_folder(path: Path) -> Folder:
-    """Open the folder of an index.
-
-    Raises:
-        NotAnIndex: The path is absent or not a folder.
-        IndexStoreError: This process has no permission to read the folder, or too many files open.
-    """
+    """Open the folder of an index; `NotAnIndex` if the path is absent or not a folder."""
     try:
         return Folder.open(path)
     except FileNotFoundError as error:
@@ -331,14 +302,7 @@ def open_folder(path: Path) -> Folder:
 
 
 def read(folder: Folder) -> Manifest:
-    """Read and check the manifest of an index.
-
-    Raises:
-        NotAnIndex: The folder has no manifest.
-        CorruptIndex: The manifest differs from its checksum or is malformed.
-        IndexStoreError: Another version of this package wrote the manifest, or this process has no
-            permission to read it.
-    """
+    """Read and check the manifest of an index; `NotAnIndex` if the folder has none."""
     try:
         data = bytes(files.map_file(folder / NAME)[: MAX_BYTES + 1])
     except FileNotFoundError as error:
@@ -364,7 +328,7 @@ def _unreadable(path: Path, error: OSError) -> IndexStoreError:
 
 @typed_lru_cache(2)  # a refresh of an unchanged index then costs no parsing
 def decode(data: bytes) -> Manifest:
-    """Parse the bytes of a manifest; the errors are those of `read`."""
+    """Parse the bytes of a manifest, and check their hash and version."""
     stated, _, body = data.partition(b"\n")
     actual = hashlib.sha256(body).hexdigest()
     if stated != actual.encode():
@@ -385,14 +349,8 @@ def decode(data: bytes) -> Manifest:
 def write(folder: Folder, manifest: Manifest, *, ready: Callable[[], object] | None = None) -> None:
     """Commit a new state by replacing the manifest.
 
-    Args:
-        folder: The index.
-        manifest: The new state.
-        ready: Called right before the replacement; if it raises, the old state stays.
-
-    Raises:
-        OSError: The disk failed; the old state stays.
-        CommitUnknown: The disk failed at the last step; the old or the new state holds.
+    ``ready`` is called right before the replacement; if it raises, the old state stays. It also
+    stays after `OSError`; after `CommitUnknown`, the old or the new state holds.
     """
     replace_state(folder, NAME, encode(manifest), ready=ready)
 
@@ -400,7 +358,7 @@ def write(folder: Folder, manifest: Manifest, *, ready: Callable[[], object] | N
 def replace_state(
     folder: Folder, name: str, data: bytes, *, ready: Callable[[], object] | None = None
 ) -> None:
-    """Replace the file that records a folder's state; arguments and errors as for `write`."""
+    """Replace the file that records a folder's state; ``ready`` and errors as for `write`."""
     try:
         files.replace_file(folder / name, data, ready=ready)
     except files.ReplaceUnknown as error:

@@ -20,27 +20,16 @@ from sbert_search.records import Document, ScalarValue
 
 @dataclass(frozen=True, slots=True)
 class StoredPassage:
-    """A stored passage, with the document it belongs to.
-
-    Attributes:
-        document: The whole document.
-        row: Row of this passage: its number in the index.
-        doc_row: Row of the document's first passage, which identifies the document in an index.
-        chunk: Number of this passage in the document, from 0.
-        char_start: Start of the passage in ``document.full_text``.
-        char_end: End of the passage in ``document.full_text``.
-        n_tokens: Number of tokens embedded.
-        lost_tokens: Number of tokens cut off, because the model reads only a limited number.
-    """
+    """A stored passage, with the whole document it belongs to."""
 
     document: Document
-    row: int
-    doc_row: int
-    chunk: int
-    char_start: int
-    char_end: int
-    n_tokens: int
-    lost_tokens: int
+    row: int  # its number in the index
+    doc_row: int  # row of the document's first passage, which identifies the document
+    chunk: int  # number of this passage in the document, from 0
+    char_start: int  # in ``document.full_text``
+    char_end: int  # in ``document.full_text``
+    n_tokens: int  # embedded
+    lost_tokens: int  # cut off, because the model reads only a limited number
 
     @property
     def text(self) -> str:
@@ -51,14 +40,7 @@ class StoredPassage:
 def read_passages(
     places: Iterable[tuple[Segment, NDArray[np.int64]]],
 ) -> Iterator[StoredPassage]:
-    """Read the passages at some positions of segments, in this order, with their documents.
-
-    Args:
-        places: Segments, each with positions in it, int64 (n,).
-
-    Raises:
-        CorruptIndex: A passage or its document cannot be read.
-    """
+    """Read the passages at positions (n,) of segments, in this order, with their documents."""
     wanted = []  # segment, positions, and for each position that of its document's first passage
     needed = []  # segment, and all positions to read
     for segment, positions in places:
@@ -100,11 +82,7 @@ def _values(places: Sequence[tuple[Segment, list[int]]]) -> Iterator[dict[str, A
 
 
 def _groups(rows: Iterable[tuple[pa.RecordBatch, int]]) -> Iterator[list[pa.RecordBatch]]:
-    """Group successive rows to at most `READ_BYTES`; a larger row is a group of its own.
-
-    Args:
-        rows: Each row with an upper bound for its bytes.
-    """
+    """Group successive rows to at most `READ_BYTES`; a larger row is a group of its own."""
     group: list[pa.RecordBatch] = []
     size = 0
     for row, n_bytes in rows:
@@ -118,12 +96,7 @@ def _groups(rows: Iterable[tuple[pa.RecordBatch, int]]) -> Iterator[list[pa.Reco
 
 
 def read_documents(segment: Segment, live: NDArray[np.bool_] | None) -> Iterator[Document]:
-    """Read the documents of a segment in the order of their rows, a batch at a time.
-
-    Args:
-        segment: The segment.
-        live: Which positions are neither deleted nor replaced, bool (n_rows,); None: all.
-    """
+    """Read the documents of a segment that are live (None: all), in the order of their rows."""
     first = segment.chunks == 0 if live is None else (segment.chunks == 0) & live
     step = segment.batch_rows
     for start in range(0, segment.n_rows, step):
@@ -156,15 +129,11 @@ Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 @dataclass(frozen=True, slots=True)
 class DistinctValues:
-    """The values of a metadata column, each replaced by a code.
+    """The values of a metadata column, each replaced by a code."""
 
-    Attributes:
-        values: The distinct values, ascending; the code of a value is its index.
-        parts: For each segment, the documents with a value and the codes of these values. In a
-            column of lists, a document has one pair for each distinct value in its list.
-    """
-
-    values: pa.Array
+    values: pa.Array  # ascending; the code of a value is its index
+    # For each segment, the documents with a value and the codes of these values. In a column of
+    # lists, a document has one pair for each distinct value in its list.
     parts: tuple[Pairs, ...]
 
     def value(self, code: int) -> ScalarValue:
@@ -200,19 +169,11 @@ class DistinctValues:
 
 
 def distinct_values(segments: Sequence[Segment], name: str, kind: ColumnType) -> DistinctValues:
-    """Read a metadata column of all documents, also of deleted ones.
-
-    Args:
-        segments: The segments of the index.
-        name: The column.
-        kind: Its type in the index; an older segment may have int64 where the index has float64.
-
-    Raises:
-        CorruptIndex: The column cannot be read.
-    """
+    """Read a metadata column of all documents, also of deleted ones."""
     import pyarrow.compute as pc  # most searches do not need it, and it imports slowly
 
     element = ARROW_TYPES[kind.removeprefix("list[").removesuffix("]")]
+    # An older segment may have int64 where the index has float64, so the values are cast.
     columns = [_values_of(segment, name, element) for segment in segments]
     encoded = pa.chunked_array([values for _, values in columns], element).dictionary_encode()
     encoded = encoded.unify_dictionaries()
@@ -253,7 +214,6 @@ def _values_of(
 
 
 def _without_repeats(docs: NDArray[np.int64], codes: NDArray[np.int64], n_values: int) -> Pairs:
-    """Drop pairs of a document and a code that occur more than once."""
     if len(docs) == 0 or (docs[1:] > docs[:-1]).all():
         return docs, codes
     pairs = np.unique(docs * n_values + codes)

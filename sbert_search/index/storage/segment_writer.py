@@ -24,17 +24,11 @@ from sbert_search.records import Document
 
 @dataclass(frozen=True, slots=True)
 class SegmentPart:
-    """Some rows to write into a segment.
+    """Some rows to write into a segment."""
 
-    Attributes:
-        docs: The rows of the docs file, with its schema (`columns.schema`).
-        vectors: Finite vectors (n_rows, dim), in the type in which they are stored.
-        max_norm: Largest norm of the vectors; None: not known yet.
-    """
-
-    docs: pa.Table
-    vectors: NDArray[np.floating]
-    max_norm: float | None = None
+    docs: pa.Table  # rows of the docs file, with its schema (`columns.schema`)
+    vectors: NDArray[np.floating]  # finite, (n_rows, dim), in the type in which they are stored
+    max_norm: float | None = None  # largest norm of the vectors; None: not known yet
 
 
 def write_segment(
@@ -50,20 +44,9 @@ def write_segment(
 ) -> SegmentRecord:
     """Write the files of a segment (documents, vectors, ids) part by part.
 
-    Args:
-        folder: The index.
-        number: An unused file number.
-        parts: Parts with at least one row each, in ascending order of rows. While the next part is
-            read, memory holds only those rows of earlier parts that wait for a full batch.
-        table: Id table of all documents of the segment.
-        n_rows: Number of rows of all parts together.
-        settings: Settings of the index; gives type and dimension of the vectors.
-        columns: Metadata columns of the segment.
-        batch_rows: Number of rows in an Arrow batch, which is held in memory while it is written.
-
-    Raises:
-        OSError: The disk failed. The partial files are in no manifest, so a later writer removes
-            them.
+    ``parts`` have at least one row each, in ascending order, and ``n_rows`` rows together;
+    ``table`` is the id table of all their documents. While the next part is read, memory holds only
+    those rows of earlier parts that wait for a full Arrow batch.
     """
     schema = columns_of.schema(columns)
     first, last, max_norm = -1, -1, 0.0
@@ -174,10 +157,7 @@ class PassageBatch(Protocol):
 
     @property
     def given(self) -> bool:
-        """Whether the user gave the vectors, one for each document.
-
-        If so, a document counts as changed when its vector has changed.
-        """
+        """Whether the user gave the vectors, one a document; they then belong to its content."""
 
 
 def make_part(
@@ -186,22 +166,11 @@ def make_part(
     settings: StoreSettings,
     columns: Mapping[str, ColumnType],
 ) -> tuple[SegmentPart, ids.IdTable]:
-    """Turn a batch into rows of a segment; of documents with the same id the last one is kept.
+    """Turn a batch into rows of a segment, and the id table of their documents.
 
-    Args:
-        batch: At least one document.
-        rows: Row, in the index, of the first passage that is kept; the other passages get the next
-            rows. Or the row of each passage of the batch, int64 (n_rows,), ascending.
-        settings: Settings of the index.
-        columns: Metadata columns of the index.
-
-    Returns:
-        The rows to write, and the id table of their documents.
-
-    Raises:
-        IndexStoreError: Passages and documents do not match, or vectors have another dimension or
-            are no real numbers. Or a vector is not finite, or a metadata value does not fit its
-            column.
+    Of documents with the same id the last one is kept. ``rows`` is the row, in the index, of the
+    first passage that is kept; the other passages get the next rows. Or it is the row of each
+    passage of the batch, int64 (n_rows,), ascending.
     """
     _check_shape(batch, settings.dim)
     kept_docs, kept_passages = _last_of_each_id(batch)

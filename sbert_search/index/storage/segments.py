@@ -25,11 +25,7 @@ __all__ = ["header", "read", "write"]
 
 
 def read(view: memoryview, name: str, dtype: DTypeLike, shape: tuple[int, ...]) -> NDArray[Any]:
-    """Return mapped bytes as an array, without copying them.
-
-    Raises:
-        CorruptIndex: The header or the size does not fit this type and shape.
-    """
+    """Return mapped bytes as an array, without copying them; refuse another type or shape."""
     try:
         return npy.read(view, dtype, shape)
     except npy.AnotherArray as error:
@@ -50,12 +46,7 @@ class Segment:
     """A segment on disk. Its files are memory-mapped.
 
     Opening a segment compares the sizes of its files with the manifest, and the hashes of files of
-    at most `HASH_AT_OPEN_BYTES`. A row is the number of a passage in the index; a position is the
-    index of a row inside the segment, from 0.
-
-    Raises:
-        FileNotFoundError: A file is gone, for example after a compaction by another process.
-        CorruptIndex: A file differs from its record.
+    at most `HASH_AT_OPEN_BYTES`. A position is the index of a row inside the segment, from 0.
     """
 
     def __init__(self, folder: Folder, record: SegmentRecord, settings: StoreSettings) -> None:
@@ -118,12 +109,6 @@ class Segment:
         """Hash the files that were too large to be hashed when they were opened.
 
         Merges and builds of postings call it before they write files from this segment.
-
-        Args:
-            vectors: Whether to hash the vectors too.
-
-        Raises:
-            CorruptIndex: One of them is damaged.
         """
         for record, view in self._views.items():
             is_skipped = record == self.record.vectors and not vectors
@@ -141,14 +126,7 @@ class Segment:
         return np.where(self.rows[at] == rows, at, -1)
 
     def firsts_of(self, columns: NDArray[np.int64] | slice) -> NDArray[np.int64]:
-        """Return the position of each document's first passage.
-
-        Args:
-            columns: Columns of the id table, one for each document.
-
-        Raises:
-            CorruptIndex: The table names a row that is not the first passage of a document.
-        """
+        """Return the position of each document's first passage, given columns of the id table."""
         at = self.positions(self.ids[1, columns].astype(np.int64))
         if (at < 0).any() or self.chunks[at].any():
             expected = "rows of first passages of documents"
@@ -156,10 +134,8 @@ class Segment:
         return at
 
     def int_column(self, name: str, dtype: DTypeLike) -> NDArray[Any]:
-        """Read a whole integer column, (n_rows,), from Arrow's buffers.
-
-        `ChunkedArray.to_numpy` is not used, since it imports pandas.
-        """
+        """Read a whole integer column, (n_rows,)."""
+        # From Arrow's buffers, since `ChunkedArray.to_numpy` imports pandas.
         width = np.dtype(dtype).itemsize
         chunks = self.table([name]).column(name).chunks
         views = (
@@ -227,10 +203,7 @@ class Segment:
         return self._row_bytes[index]
 
     def passages(self, index: int) -> Iterator[dict[str, object]]:
-        """Yield the rows of one batch as dictionaries by column name.
-
-        Rows of at most about `READ_BYTES` together are converted at a time.
-        """
+        """Yield the rows of one batch as dictionaries by column name, a part at a time."""
         batch = self.batch(index)
         with self.corruption_named():
             batch.validate(full=True)
@@ -239,11 +212,7 @@ class Segment:
                 yield from batch.slice(start, step).to_pylist()
 
     def texts_at(self, positions: NDArray[np.int64]) -> Iterator[tuple[str, str]]:
-        """Read title and text of documents, one document at a time.
-
-        Args:
-            positions: Positions of their first passages, ascending.
-        """
+        """Read title and text of documents, given ascending positions of their first passages."""
         step = self.batch_rows
         for index, group in groupby(positions.tolist(), lambda at: at // step):
             with self.corruption_named():
@@ -283,7 +252,6 @@ class Segment:
         return values
 
     def _map_ids(self, index: int) -> IdBatch:
-        """Map, check and remember the document ids of one batch, at their first use."""
         column = self.batch(index).column("doc_id")
         with self.corruption_named():
             column.validate(full=True)
@@ -330,15 +298,11 @@ def _max_bytes(column: pa.Array) -> int:
 
 
 class IdBatch(NamedTuple):
-    """The document ids of one batch as views into the mapped file; reading an id takes 0.4 us.
+    """The document ids of one batch as views into the mapped file; reading an id takes 0.4 us."""
 
-    Attributes:
-        starts: Offsets in ``text``, one more than ids: id i is ``text[starts[i]:starts[i + 1]]``.
-        text: All ids, one after the other, as UTF-8.
-    """
-
+    # Offsets in `text`, one more than ids: id i is text[starts[i]:starts[i + 1]].
     starts: memoryview
-    text: memoryview
+    text: memoryview  # all ids, one after the other, as UTF-8
 
     @classmethod
     def of(cls, column: pa.LargeStringArray) -> IdBatch:
@@ -370,17 +334,8 @@ def open_checked(
 ) -> memoryview:
     """Map a file; compare its size, and its hash if the file is small, with its record.
 
-    Args:
-        folder: The index.
-        record: The record of the file in the manifest.
-        hash_up_to: Size in bytes up to which the file is hashed.
-        remedy: What the user should do if the file differs; "": restore it, or build the index
-            again.
-
-    Raises:
-        FileNotFoundError: The file is gone.
-        CorruptIndex: The file differs from its record.
-        IndexStoreError: This process has no permission to read the file, or too many files open.
+    ``remedy`` is what the user should do if the file differs; "": restore it, or build the index
+    again. `FileNotFoundError`: the file is gone.
     """
     try:
         view = files.map_file(folder / record.name)

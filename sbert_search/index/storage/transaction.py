@@ -2,9 +2,6 @@
 
 Until the manifest is replaced, the old state is intact and the new files can be removed. If a
 failed commit leaves some of its files, they are in no manifest, so a later writer removes them.
-
-A lock alone is not enough, since another program may move or replace the folder while the lock is
-held.
 """
 
 from __future__ import annotations
@@ -35,12 +32,8 @@ class HeldFolder:
     """The opened folder of an index and the lock that its writer holds.
 
     All files are written to the opened folder, even if its path has come to name another folder.
-    Before each commit, `require` refuses a folder that was moved, or whose lock or manifest was
-    replaced.
-
-    Args:
-        folder: The index.
-        lock: The lock on its lock file.
+    The lock alone is not enough, since another program may move or replace the folder meanwhile:
+    before each commit, `require` refuses that, and a lock or manifest that was replaced.
     """
 
     def __init__(self, folder: Folder, lock: Lock) -> None:
@@ -49,11 +42,7 @@ class HeldFolder:
         self._next: Stamp | None = None
 
     def require(self) -> None:
-        """Refuse to commit if the folder, a sub-folder, the lock or the manifest was replaced.
-
-        Raises:
-            IndexStoreError: One of them was moved, removed or replaced; nothing was committed.
-        """
+        """Refuse to commit if the folder, a sub-folder, the lock or the manifest was replaced."""
         problem = self.problem
         if not problem and not self.folder.is_at_its_path():
             problem = f"{self.folder} was moved, removed or replaced"
@@ -68,19 +57,14 @@ class HeldFolder:
     def write_manifest(self, manifest: Manifest) -> None:
         """Commit by replacing the manifest; later checks expect the new manifest in its place.
 
-        Raises:
-            OSError: The disk failed; the old state holds.
-            IndexStoreError: The folder is no longer the one that was opened; the old state holds.
-            CommitUnknown: The disk failed at the last step; the old or the new state holds.
+        After `OSError` or `IndexStoreError` the old state holds, after `CommitUnknown` the old or
+        the new.
         """
         manifests.write(self.folder, manifest, ready=self.require)
         self._manifest = self._next
 
     def removable(self, names: Iterable[str]) -> Iterable[str]:
-        """Return the names of the unreferenced files that may be removed now.
-
-        Here these are all ``names``; a shard removes none before all shards are committed.
-        """
+        """Return the files that may be removed now, here all; a shard waits for the others."""
         return names
 
     @property
@@ -108,21 +92,13 @@ _NUMBERED = re.compile(r"\w+/(\d{6,12})\.")
 
 
 class Transaction:
-    """Writes the files of a commit and then commits them; made by `transaction`.
-
-    Attributes:
-        folder: The index.
-        old: The state before the commit.
-        first_number: File number of the first new file.
-        next_number: File number of the next new file.
-        committed: The state that was committed; None before the commit.
-    """
+    """Writes the files of a commit and then commits them; made by `transaction`."""
 
     def __init__(self, held_folder: HeldFolder, old: Manifest) -> None:
-        self.folder, self.old = held_folder.folder, old
+        self.folder, self.old = held_folder.folder, old  # `old`: the state before the commit
         taken = [number_of(name) for name in numbered_names(self.folder)]
         self.first_number = self.next_number = max([old.next_file, *(n + 1 for n in taken)])
-        self.committed: Manifest | None = None
+        self.committed: Manifest | None = None  # the new state, after the commit
         self._held_folder = held_folder
         self._may_be_committed = False
 
@@ -137,13 +113,7 @@ class Transaction:
         return TombstoneRecord(n_rows=len(rows), n_docs=n_docs, file=record_of(file))
 
     def commit(self, new: Manifest) -> None:
-        """Make the new state durable and current.
-
-        Raises:
-            OSError: The disk failed; the old state holds.
-            IndexStoreError: The folder is no longer the one that was opened; the old state holds.
-            CommitUnknown: The disk failed at the last step; the old or the new state holds.
-        """
+        """Make the new state durable and current; errors as for `HeldFolder.write_manifest`."""
         if self.next_number > self.first_number:
             for name in FOLDERS:
                 files.disk.fsync_folder(self.folder / name)
@@ -165,7 +135,7 @@ class Transaction:
         self.committed = new
 
     def remove(self, names: Iterable[str]) -> list[str]:
-        """Remove unreferenced files; see the function `remove`."""
+        """Remove unreferenced files; return their names."""
         return remove(self._held_folder, names)
 
     def undo(self) -> None:
@@ -180,9 +150,7 @@ class Transaction:
 def transaction(held_folder: HeldFolder, old: Manifest) -> Iterator[Transaction]:
     """Write files and commit them, or leave the index as it was.
 
-    Raises:
-        IndexStoreError: The disk failed; the index is as before.
-        CommitUnknown: The last step of the commit failed; reopen the index to see its state.
+    After `CommitUnknown` the old or the new state holds, and the new files stay.
     """
     work = Transaction(held_folder, old)
     try:
@@ -201,12 +169,9 @@ def transaction(held_folder: HeldFolder, old: Manifest) -> Iterator[Transaction]
 
 
 def require_files(folder: Folder, manifest: Manifest) -> None:
-    """Refuse to write to a state that has lost files.
+    """Refuse to write to a state that has lost files that cannot be rebuilt.
 
     The snapshot does not notice lost files: a mapped file can be read after it was removed.
-
-    Raises:
-        CorruptIndex: A file that cannot be rebuilt is gone; the message names the first one.
     """
     present = {*numbered_names(folder), *(file.name for file in manifest.derived)}
     for file in manifest.files:
@@ -217,29 +182,18 @@ def require_files(folder: Folder, manifest: Manifest) -> None:
 def remove_unreferenced(
     held_folder: HeldFolder, manifest: Manifest, *, grace_s: float = GRACE_S
 ) -> list[str]:
-    """Remove files that the manifest does not refer to and that are at least ``grace_s`` old.
-
-    Returns:
-        The names of the removed files.
-    """
+    """Remove files, at least ``grace_s`` old, that the manifest lacks; return their names."""
     needed = {file.name for file in manifest.files}
     strays = [manifests.TEMPORARY, *numbered_names(held_folder.folder)]
     return remove(held_folder, [name for name in strays if name not in needed], grace_s=grace_s)
 
 
 def remove(held_folder: HeldFolder, names: Iterable[str], *, grace_s: float = 0.0) -> list[str]:
-    """Remove unreferenced files of an index, while its lock and folder are in place.
+    """Remove unreferenced files, while lock and folder are in place; return their names.
 
-    Files that cannot be removed are left to the next writer. Only regular files are removed. A file
-    with a time in the future counts as old: such a time means that the clock was set back.
-
-    Args:
-        held_folder: The index.
-        names: Names of files to remove.
-        grace_s: Minimum age in seconds of the files that are removed.
-
-    Returns:
-        The names of the removed files.
+    Files that cannot be removed are left to the next writer. Only regular files that are at least
+    ``grace_s`` old are removed. A file with a time in the future counts as old: such a time means
+    that the clock was set back.
     """
     removed: list[str] = []
     for name in held_folder.removable(names):
@@ -256,11 +210,7 @@ def remove(held_folder: HeldFolder, names: Iterable[str], *, grace_s: float = 0.
 
 
 def numbered_names(folder: Folder) -> list[str]:
-    """List the files in an index's sub-folders whose names match `manifest.FILE_NAME`, sorted.
-
-    Raises:
-        IndexStoreError: A sub-folder cannot be read, or is a link.
-    """
+    """List the files in an index's sub-folders whose names match `manifest.FILE_NAME`, sorted."""
     names = (f"{below}/{name}" for below in FOLDERS for name in _names(folder, below))
     return sorted(name for name in names if manifests.FILE_NAME.fullmatch(name))
 

@@ -26,33 +26,23 @@ SINGLE = 100  # number of queries searched one by one to measure the latency
 class GroundTruth:
     """Queries with the scores of their exact k-th neighbours.
 
-    Attributes:
-        queries: float32 (n_queries, dim).
-        own: The row whose vector is the query, int64 (n_queries,). It does not count as a neighbour
-            of the query. -1 where the query is not the vector of a row.
-        kth: Score of the k-th nearest row except ``own``, float32 (n_queries,).
-        k: The k of recall@k.
+    ``own`` is the row whose vector is the query, which does not count as its neighbour; -1 where
+    the query is not the vector of a row.
     """
 
-    queries: Floats
-    own: NDArray[np.int64]
-    kth: Floats
-    k: int
+    queries: Floats  # (n_queries, dim)
+    own: NDArray[np.int64]  # (n_queries,)
+    kth: Floats  # score of the k-th nearest row except own, (n_queries,)
+    k: int  # the k of recall@k
 
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """The speed of a search on one thread.
+    """The speed of a search on one thread."""
 
-    Attributes:
-        p50_ms: Median latency of a single query, in milliseconds.
-        p99_ms: 99th percentile of the latency of a single query, in milliseconds.
-        qps: Queries per second if many queries are searched together.
-    """
-
-    p50_ms: float
+    p50_ms: float  # median latency of a single query
     p99_ms: float
-    qps: float
+    qps: float  # queries per second if many queries are searched together
 
 
 def find_ground_truth(
@@ -62,16 +52,9 @@ def find_ground_truth(
     exact: Search,
     advance: Advance = lambda n: None,
 ) -> GroundTruth:
-    """Find the score of the exact k-th neighbour of each query.
+    """Find the score of the exact k-th neighbour of each of at least one query.
 
     If a query has fewer than ``k`` neighbours, the ground truth of all queries has that smaller k.
-
-    Args:
-        queries: At least one query, float32 (n_queries, dim).
-        own: As in `GroundTruth`.
-        k: The k of recall@k.
-        exact: The exact search.
-        advance: Called with the number of queries of each block after it is searched.
     """
     parts = []
     for start in range(0, len(queries), QUERY_BLOCK):
@@ -88,13 +71,7 @@ def without_own(
 ) -> tuple[Floats, NDArray[np.int64]]:
     """Drop one of the k + 1 rows found for each query: the row that is the query, else the last.
 
-    Args:
-        scores: Scores of the rows found, (n_queries, k + 1).
-        rows: Rows found, best first, (n_queries, k + 1).
-        own: As in `GroundTruth`.
-
-    Returns:
-        Scores and rows, (n_queries, k).
+    Scores and rows, best first, are (n_queries, k + 1), and those returned (n_queries, k).
     """
     is_own = (rows == own[:, None]) & (own[:, None] >= 0)
     order = np.argsort(is_own, axis=1, kind="stable")[:, : rows.shape[1] - 1]
@@ -102,13 +79,10 @@ def without_own(
 
 
 def recall_of(search: Search, truth: GroundTruth) -> tuple[float, float, float]:
-    """Measure the recall of a search on one thread.
+    """Measure on one thread: recall@k, its standard error over the queries, and queries per second.
 
-    A row found counts as correct if its score is at least that of the k-th neighbour. The search is
-    asked for k + 1 rows, since the row that is the query does not count.
-
-    Returns:
-        Recall@k, its standard error over the queries, and queries per second.
+    A row counts as correct if its score is at least that of the k-th neighbour. The search is asked
+    for k + 1 rows, since the row that is the query does not count.
     """
     with single_threaded():
         start = time.perf_counter()
@@ -142,18 +116,11 @@ _ROUNDS = 10  # iterations of FAISS's k-means
 
 @dataclass(frozen=True, slots=True)
 class BuildTime:
-    """The measured or predicted seconds of one build.
-
-    Attributes:
-        spec: The spec of the index.
-        n_rows: Number of rows of the index.
-        train_s: Seconds to train centroids and codes.
-        add_s: Seconds to add the rows.
-    """
+    """The measured or predicted seconds of one build."""
 
     spec: IndexSpec
     n_rows: int
-    train_s: float
+    train_s: float  # centroids and codes
     add_s: float
 
     @property
@@ -163,11 +130,7 @@ class BuildTime:
 
 
 def assign_seconds(vectors: NDArray[np.float32]) -> float:
-    """Measure the seconds that this machine needs to compare one vector with one centroid.
-
-    Args:
-        vectors: Some vectors of the index, float32 (n, dim); a part of them serves as centroids.
-    """
+    """Measure the seconds that this machine needs to compare one vector with one centroid."""
     faiss = import_faiss()
     rows, lists = vectors[:4096], vectors[:512]
     faiss.knn(rows[:512], lists, 1)  # warm-up
@@ -177,18 +140,11 @@ def assign_seconds(vectors: NDArray[np.float32]) -> float:
 
 
 def predict(known: BuildTime, spec: IndexSpec, n_rows: int, assign_s: float) -> BuildTime:
-    """Predict the time of a build from a measured build with another number of rows.
+    """Predict the time of a build from a measured one of the same kind with other rows.
 
-    The model of the costs: An HNSW graph of n rows takes time in proportion to n log n. The
-    training of an IVF is k-means, whose time follows from ``assign_s``, and then the training of
-    the codes, whose time does not depend on the number of rows. To add a row to an IVF, FAISS
-    compares it with each centroid and encodes it.
-
-    Args:
-        known: The measured build, of the same kind of index.
-        spec: The spec of the index to build.
-        n_rows: Number of rows of the index to build.
-        assign_s: Result of `assign_seconds`.
+    An HNSW graph of n rows takes time in proportion to n log n. The training of an IVF is k-means,
+    whose time follows from ``assign_s`` (of `assign_seconds`), and that of the codes, which does
+    not depend on the rows. To add a row, FAISS compares it with each centroid and encodes it.
     """
     if not spec.n_lists:
         growth = math.log(n_rows) / math.log(known.n_rows) if spec.is_hnsw else 1.0
@@ -205,15 +161,9 @@ def predict_latency(
 ) -> float:
     """Predict the latency in ms of a query that searches several segments one by one.
 
-    In a segment of n rows, the latency grows with log n for HNSW and with n for an exact scan. For
-    IVF with a fixed nprobe it grows with the square root of n, as do the number of lists and the
-    length of a list (see `settings.lists_for`).
-
-    Args:
-        known_ms: Latency measured on a sample.
-        spec: The spec of the index.
-        known_rows: Number of rows of the sample.
-        segments: Number of rows in each segment.
+    It grows with log n of a segment's rows for HNSW, with n for an exact scan, and for IVF with a
+    fixed nprobe with the square root of n, as do the number of lists and the length of a list (see
+    `settings.lists_for`).
     """
     if spec.is_hnsw:
         growth = [math.log(n) / math.log(known_rows) for n in segments]

@@ -64,17 +64,9 @@ class TuneSettings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Budget:
-    """The limits of time and memory of a tuning, applied to the segments of an index.
+    """The limits of time and memory of a tuning, applied to the segments of an index."""
 
-    Attributes:
-        segments: Number of rows in each segment of the index.
-        dim: Dimensions of a vector.
-        settings: Settings of the tuning.
-        n_shards: Number of shards of the index.
-        started: Start of the tuning, by `time.monotonic`.
-    """
-
-    segments: tuple[int, ...]
+    segments: tuple[int, ...]  # number of rows in each segment
     dim: int
     settings: TuneSettings
     n_shards: int = 1
@@ -100,12 +92,7 @@ class Budget:
         return sum(spec.predicted_bytes(n, self.dim) for n in self.ann_segments)
 
     def memory_refusal(self, spec: IndexSpec, n_rows: int) -> str:
-        """Return why a FAISS index does not fit into the memory budget; "" if it does.
-
-        Args:
-            spec: Spec of the index.
-            n_rows: Number of rows of the segment that is built.
-        """
+        """Return why a FAISS index of ``n_rows`` does not fit into the memory; "" if it does."""
         limit, room = self.settings.memory_bytes, memory.room(self.settings.memory_bytes)
         if limit is None or room is None:
             return ""
@@ -139,15 +126,11 @@ _EF = (10, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 class Family:
     """One kind of index. Its number of inverted lists depends on the number of rows.
 
-    Attributes:
-        pattern: A FAISS factory string with ``{lists}`` for the number of inverted lists.
-        refines: Values of `IndexSpec.refine` to try, ascending. ``refine`` is the number of
-            candidates that FAISS returns per result. The candidates are then scored again with the
-            stored vectors.
+    A search with ``refine`` scores that many candidates per result again with the stored vectors.
     """
 
-    pattern: str
-    refines: tuple[int, ...] = (1,)
+    pattern: str  # a FAISS factory string with {lists}
+    refines: tuple[int, ...] = (1,)  # values of `IndexSpec.refine` to try, ascending
 
     @property
     def name(self) -> str:
@@ -159,11 +142,7 @@ class Family:
         return IndexSpec(factory=self.pattern.format(lists=lists_for(n_rows)))
 
     def ladders(self, spec: IndexSpec) -> Iterator[list[IndexSpec]]:
-        """Yield, for each value of refine, a ladder: specs with ascending nprobe or ef_search.
-
-        Args:
-            spec: A spec of this kind; all specs have its factory string.
-        """
+        """Yield, for each value of refine, a ladder: specs with ascending nprobe or ef_search."""
         for refine in self.refines:
             base = replace(spec, refine=refine)
             if spec.n_lists:
@@ -185,9 +164,7 @@ def between(low: IndexSpec, high: IndexSpec) -> IndexSpec | None:
 def families(n_rows: int, dim: int) -> list[Family]:
     """List the kinds of index to compare, cheapest to build first.
 
-    Args:
-        n_rows: Number of rows in the largest segment, times the number of shards.
-        dim: Dimensions of a vector.
+    ``n_rows`` is the number of rows in the largest segment, times the number of shards.
     """
     exact = Family("Flat")
     if n_rows < MIN_ANN_ROWS:
@@ -209,7 +186,7 @@ def families(n_rows: int, dim: int) -> list[Family]:
 def lists_for(n_rows: int) -> int:
     """Return the number of inverted lists: a power of two near twice the square root of the rows.
 
-    The number is lower if there would be fewer than `ROWS_PER_LIST` rows to train each list
+    It is lower if there would be fewer than `ROWS_PER_LIST` rows to train each list
     (docs/decisions.md: Twice the square root of the rows as lists).
     """
     preferred = 1 << round(math.log2(max(2 * math.sqrt(n_rows), 1)))

@@ -42,21 +42,15 @@ SAMPLE_SHARE = 0.15  # share of the remaining time that one build on the sample 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The rows on which families are compared, with the attributes of a segment.
+    """The rows on which families are compared, with the attributes of a segment."""
 
-    Attributes:
-        vectors: float32 (n_rows, dim).
-        rows: Row numbers from 0, int64 (n_rows,).
-        max_norm: Largest norm of a vector.
-    """
-
-    vectors: Floats
-    rows: NDArray[np.int64]
+    vectors: Floats  # (n_rows, dim)
+    rows: NDArray[np.int64]  # numbers from 0, (n_rows,)
     max_norm: float
 
     @classmethod
     def of(cls, vectors: Floats) -> Sample:
-        """Make a sample of vectors; rows are numbered from 0."""
+        """Make a sample of vectors."""
         return cls(vectors, np.arange(len(vectors)), largest_norm(vectors))
 
     @property
@@ -67,19 +61,13 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredFamily:
-    """The measurements of a family on the sample, and its predicted build over all rows.
-
-    Attributes:
-        family: The family.
-        trials: Measurements with different search parameters; empty if the family was not built.
-        full: Predicted build of the largest segment; None for an exact scan.
-        skipped: Why the family was not built, or "".
-    """
+    """The measurements of a family on the sample, and its predicted build over all rows."""
 
     family: Family
+    # with different search parameters; empty if the family was not built
     trials: tuple[Trial, ...] = ()
-    full: BuildTime | None = None
-    skipped: str = ""
+    full: BuildTime | None = None  # predicted for the largest segment; None for an exact scan
+    skipped: str = ""  # why the family was not built, or ""
 
 
 def sweep(
@@ -93,14 +81,6 @@ def sweep(
 
     A family whose build would exceed the budget, or whose training needs more rows than the sample
     has, is not built; its result gives the reason.
-
-    Args:
-        families: The families, cheapest to build first.
-        sample: The rows to index.
-        truth: Queries by which recall and speed are measured, with their exact neighbours in the
-            sample.
-        settings: Settings of the index.
-        budget: Limits of time and memory.
     """
     needs_faiss = any(family.pattern != "Flat" for family in families)
     assign_s = assign_seconds(sample.vectors) if needs_faiss else 0.0
@@ -135,21 +115,8 @@ def climb(
 ) -> list[Trial]:
     """Raise the search parameters until the recall is reached, then find the lowest that reach it.
 
-    The target is reached if the recall minus its standard error is at least the target, or if the
-    recall is 1. The search parameter is nprobe or ef_search. It is raised anew for each value of
-    ``refine``, the number of candidates per result that are scored again with the stored vectors.
-    The trials end when a value of ``refine`` gives no faster search than an earlier value.
-
-    Args:
-        search_by: Returns a function that searches with the search parameters of a spec.
-        ladders: The specs to try, a list for each value of ``refine``.
-        truth: Queries by which recall and speed are measured, with their exact neighbours.
-        recall: Target recall.
-        unmeasured_trial: A trial with the size and the build time of the index.
-        advance: Called with the number of specs tried.
-
-    Returns:
-        All trials.
+    nprobe or ef_search is raised anew for each ladder, that is, each value of ``refine``. The
+    trials end when a ladder gives no faster search than an earlier one.
     """
     tried: list[Trial] = []
     best = 0.0
@@ -249,14 +216,7 @@ def _climb_one(
 
 
 def measure(search: Search, spec: IndexSpec, truth: GroundTruth, unmeasured_trial: Trial) -> Trial:
-    """Measure recall and speed of a search.
-
-    Args:
-        search: The search.
-        spec: Its spec, which the trial records.
-        truth: Queries by which recall and speed are measured, with their exact neighbours.
-        unmeasured_trial: A trial with the size and the build time of the index.
-    """
+    """Measure recall and speed of a search; ``unmeasured_trial`` has the rest of the result."""
     recall, error, qps = recall_of(search, truth)
     speed = speed_of(search, truth, qps)
     return replace(
@@ -309,49 +269,30 @@ NEAR = 1.1  # an index up to this many times slower than the fastest is chosen i
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A family (kind of index) that reached the recall on the sample, and its predicted cost.
-
-    Attributes:
-        measured: Measurements of the family on the sample.
-        trial: The best of these measurements, as `fastest` chooses it.
-        latency_ms: Predicted median latency of a single query over all rows.
-        build_s: Predicted seconds to build over all rows; 0 for an exact scan.
-        size_bytes: Predicted bytes of the FAISS files; 0 for an exact scan.
-        refused: Why the family exceeds the budget, or "".
-    """
+    """A family that reached the recall on the sample, and its predicted cost over all rows."""
 
     measured: MeasuredFamily
-    trial: Trial
-    latency_ms: float
-    build_s: float
-    size_bytes: int
-    refused: str
+    trial: Trial  # the best on the sample, as `fastest` chooses it
+    latency_ms: float  # predicted median for a single query
+    build_s: float  # predicted; 0 for an exact scan
+    size_bytes: int  # predicted, of the FAISS files; 0 for an exact scan
+    refused: str  # why the family exceeds the budget, or ""
 
 
 def predict_costs(measured: Iterable[MeasuredFamily], budget: Budget) -> list[Candidate]:
-    """Predict the cost over all rows of each family that reached the recall on the sample.
-
-    Returns:
-        The families with the lowest predicted latency first.
-    """
+    """Predict the costs over all rows of the families with the recall, by latency."""
     predicted = [_predicted(m, budget) for m in measured if _best(m, budget)]
     return sorted(predicted, key=lambda f: f.latency_ms)
 
 
 def finalists(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Choose at most two candidates to build over all rows, if possible of different structures.
+    """Choose at most two of the candidates, fastest first, to build over all rows.
 
-    The first is the fastest candidate within the budget. The second is the fastest candidate of
-    another structure within the budget; if there is none, the second fastest of the same structure.
-    A structure is an HNSW graph, inverted lists, or none (an exact scan). Candidates slower than an
-    exact scan are not chosen.
-
-    A prediction from a sample may be wrong in the same way for all graphs, or for all inverted
-    lists. Two finalists of one structure could therefore both fail (docs/decisions.md: The two
-    finalists of `index tune` are of two kinds).
-
-    Args:
-        candidates: The families that reached the recall on the sample, fastest first.
+    The first is the fastest within the budget. The second is the fastest of another structure
+    (graph, inverted lists or none) or, if there is none, the second fastest. Candidates slower than
+    an exact scan are not chosen. A prediction may be wrong in the same way for all of one
+    structure, so two of it could both fail (docs/decisions.md: The two finalists of `index tune`
+    are of two kinds).
     """
     allowed: list[Candidate] = []
     for candidate in candidates:
@@ -369,17 +310,10 @@ def _structure(candidate: Candidate) -> tuple[bool, bool]:
 
 
 def fastest(trials: Iterable[Trial], recall: float, latency_ms: float | None) -> Trial | None:
-    """Choose the fastest trial within the targets, or one nearly as fast whose index is smaller.
+    """Choose the trial with the most queries per second within the targets; None if there is none.
 
-    The fastest trial is the one with the most queries per second in batches.
-
-    Args:
-        trials: Measured trials.
-        recall: Target recall.
-        latency_ms: Limit of the median latency of a single query. None: no limit.
-
-    Returns:
-        The trial; None if no trial is within the targets.
+    A trial nearly as fast is chosen if its index is smaller. ``latency_ms`` limits the median
+    latency of a single query; None: no limit.
     """
     good = [t for t in trials if reaches(t, recall) and t.p50_ms <= (latency_ms or float("inf"))]
     if not good:

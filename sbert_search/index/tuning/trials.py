@@ -1,7 +1,4 @@
-"""The trials of a tuning: the rows and queries drawn for them; the finalists over all rows.
-
-Finalists are the kinds of index that were chosen by measurements on a sample.
-"""
+"""The trials of a tuning: rows and queries drawn for them, and the finalists over all rows."""
 
 from __future__ import annotations
 
@@ -29,16 +26,13 @@ from sbert_search.index.tuning.sweep import Candidate, Sample, climb, fastest, m
 class QuerySplit:
     """Queries to choose an index with, and held-out queries to verify the choice with.
 
-    Attributes:
-        choosing, verifying: Each is a pair of arrays. The first has the queries, float32
-            (n_queries, dim). The second has, for each query that is the vector of a row of the
-            index, the number of that row, int64 (n_queries,); -1 for queries from elsewhere.
-        origin: Where the queries came from, in words.
+    Each is a pair of arrays: the queries, float32 (n_queries, dim), and the row of the index whose
+    vector the query is, int64 (n_queries,); -1 for queries from elsewhere.
     """
 
     choosing: tuple[Floats, NDArray[np.int64]]
     verifying: tuple[Floats, NDArray[np.int64]]
-    origin: str
+    origin: str  # where the queries came from, in words
 
 
 def draw_sample(
@@ -48,21 +42,10 @@ def draw_sample(
     origin: str,
     rng: np.random.Generator,
 ) -> tuple[QuerySplit, Sample]:
-    """Draw rows for the sample and, unless queries are given, other rows as queries.
+    """Draw rows for the sample and, unless queries are given, other rows as queries; split these.
 
-    The queries are then split into two halves, to choose an index with and to verify it with. The
-    vectors of the sample take at most a quarter of the memory budget.
-
-    Args:
-        snapshot: The state of the index.
-        settings: Targets and limits of the tuning.
-        queries: Queries of the user, float32 (n_queries, dim), of which at most ``n_queries`` of
-            the settings are drawn. None: rows of the index serve as queries.
-        origin: Where the queries came from, in words.
-        rng: Source of random numbers.
-
-    Raises:
-        IndexStoreError: There are fewer than 2 queries.
+    Of given queries, at most ``n_queries`` of the settings are drawn. The vectors of the sample
+    take at most a quarter of the memory budget.
     """
     n_drawn = 0 if queries is not None else min(settings.n_queries, max(snapshot.n_rows // 2, 2))
     n_sample = min(settings.sample_rows, snapshot.n_rows - n_drawn)
@@ -105,14 +88,10 @@ TRUTH_SHARE = 0.2  # share of the remaining time for finding exact neighbours ov
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """An index of one spec over all rows, not yet committed.
+    """An index of one spec over all rows, not yet committed."""
 
-    Attributes:
-        manifests: The new state of the index; of a sharded index, the new state of each shard.
-        search_by: Returns a function that searches this index with the search parameters of a spec.
-    """
-
-    manifests: tuple[Manifest, ...]
+    manifests: tuple[Manifest, ...]  # the new state of the index, or of each shard
+    # returns a function that searches with the search parameters of a spec
     search_by: Callable[[IndexSpec], Search]
 
     @property
@@ -124,9 +103,8 @@ class Built:
 class FullTrials:
     """Builds finalists over all rows, tries their search parameters and verifies the best one.
 
-    Attributes:
-        built: The best trial of each finalist that was built.
-        tuning: The result; None before `decide`.
+    ``built`` has the best trial of each finalist that was built; ``tuning`` is None before
+    `decide`.
     """
 
     def __init__(
@@ -143,11 +121,7 @@ class FullTrials:
     ) -> tuple[Built, Tuning]:
         """Build the finalists, and return the best one with its measurements.
 
-        If no finalist reaches the targets, the result is an exact scan, without FAISS files.
-
-        Args:
-            chosen: The finalists.
-            build: Builds the FAISS files of a spec over all rows.
+        If no finalist reaches the targets, it is an exact scan, without FAISS files.
         """
         settings = self._budget.settings
         choosing, verifying = self.find_ground_truths()

@@ -78,23 +78,10 @@ def tune(
 ) -> TuneReport:
     """Find the fastest spec that reaches a recall, and commit it with its FAISS files.
 
-    A spec is a FAISS factory string with search settings. The index does not change before the
-    commit at the end, so an interrupt loses only the measurements.
-
-    Args:
-        store: The index.
-        settings: Targets and limits.
-        queries: Typical queries, float32 (n_queries, dim). None: vectors of the index serve as
-            queries, and none of them counts as its own neighbour.
-        origin: Where the queries came from, in words.
-        dry_run: Measure on the sample, predict, and change nothing.
-        commit_best: Builds the finalists and commits the best one; None: as for an index without
-            shards.
-
-    Raises:
-        IndexStoreError: The index is too small, there are fewer than 2 queries, no kind of index
-            that reaches the recall is within the budget, or the folder cannot be written.
-        IndexLocked: Another process is writing.
+    The index does not change before the commit, so an interrupt loses only the measurements.
+    ``queries`` None: vectors of the index serve as queries, and none counts as its own neighbour.
+    ``origin`` says in words where the queries came from. A dry run measures, predicts, and changes
+    nothing.
     """
     if not dry_run:
         with store.writer():  # a folder that cannot be written fails now, not after minutes
@@ -135,7 +122,6 @@ def tune(
 def _commit_best(
     writer: IndexWriter, final: FullTrials, chosen: Sequence[Candidate], memory_bytes: int | None
 ) -> None:
-    """Build finalists of an index without shards, and commit the best with its measurements."""
     snapshot, options = writer.snapshot, list[Manifest]()
 
     def build(work: Transaction, spec: IndexSpec) -> Built:
@@ -159,11 +145,6 @@ def _commit_best(
 def _plan_full_trials(
     snapshot: Snapshot, query_split: QuerySplit, budget: Budget, measured: Sequence[MeasuredFamily]
 ) -> tuple[FullTrials, list[Candidate], Sequence[Candidate]]:
-    """Choose the finalists to build over all rows of a state.
-
-    Raises:
-        IndexStoreError: No kind of index that reaches the recall is within the budget.
-    """
     candidates = predict_costs(measured, budget)
     chosen = finalists(candidates)
     if not chosen:
@@ -180,11 +161,7 @@ def _sizes(snapshot: Snapshot) -> tuple[int, ...]:
 
 
 def budget_of(snapshot: Snapshot, settings: TuneSettings) -> Budget:
-    """Return the limits of a tuning that starts now; note if the index should be compacted first.
-
-    Raises:
-        IndexStoreError: The index is too small.
-    """
+    """Return the limits of a tuning that starts now; note if compacting should come first."""
     if snapshot.n_rows < 3:
         raise IndexStoreError(
             f"{snapshot.path} has {snapshot.n_rows} passages; a tuning needs at least 3. Without "
@@ -238,12 +215,10 @@ _TOP, _HEIGHT = 26, 380  # pixels of the plot's panel
 
 
 def tables(report: TuneReport) -> dict[str, list[tuple[str, ...]]]:
-    """Return the tables of a report by title: one of the sample, and one of all rows.
+    """Return the tables of a report by title: the sample's and, after a build, all rows'.
 
-    The first table has a row for each kind of index that was measured, with its best trial. The
-    second table has a row for each index that was built over all rows, and one for the chosen index
-    on held-out queries; after a dry run there is no second table. Predicted bytes and seconds are
-    in parentheses.
+    The first has the best trial of each kind of index. The second has each index that was built,
+    and the chosen one on held-out queries. Predicted bytes and seconds are in parentheses.
     """
     best = [_best(measured, report) for measured in report.measured if measured.trials]
     by_title = {f"On a sample of {best[0].n_rows:,} rows": [_row(trial) for trial in best]}
@@ -256,11 +231,10 @@ def tables(report: TuneReport) -> dict[str, list[tuple[str, ...]]]:
 
 
 def remarks(report: TuneReport) -> list[str]:
-    """Return a sentence for each kind of index that was not built or that reached the recall.
+    """Return a sentence for each kind not built on the sample, and each that got the recall.
 
-    For a kind that was not built on the sample, the sentence gives the reason. For a kind that
-    reached the recall on the sample, it gives the predicted latency and build time over all rows,
-    or the reason why it exceeds the budget.
+    The first gives the reason; the second predicts latency and build time over all rows, or says
+    why they exceed the budget.
     """
     skipped = [
         f"{measured.family.name} was not built: {measured.skipped}."
@@ -311,10 +285,7 @@ def draw(report: TuneReport) -> str:
 
 
 def _best(measured: MeasuredFamily, report: TuneReport) -> Trial:
-    """Return the trial that `predict_costs` chose, or the one with the highest recall.
-
-    The latter is returned if no trial of the family reaches the target recall.
-    """
+    """Return the trial that `predict_costs` chose, or else the one with the highest recall."""
     for candidate in report.outlook:
         if candidate.measured is measured:
             return candidate.trial

@@ -28,10 +28,7 @@ COPY_INSTEAD = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.
 def opened_files(source: Folder, manifest: Manifest) -> Opened:
     """Map all files of a state, so that they can be read even if a compaction removes them.
 
-    Raises:
-        FileNotFoundError: A file is gone.
-        CorruptIndex: A file has another size than recorded, or cannot be read.
-        IndexStoreError: This process has no permission to read a file, or too many files open.
+    FileNotFoundError if one is gone already; the caller then opens the newer state.
     """
     with source.kept_open() as opened:
         return {
@@ -41,38 +38,22 @@ def opened_files(source: Folder, manifest: Manifest) -> Opened:
 
 
 def missing_file(folder: Folder, error: FileNotFoundError) -> CorruptIndex:
-    """Return the error for a missing file that the newest state needs.
-
-    Args:
-        folder: The index, or the sharded index with the file in one of its shards.
-        error: The error of `opened_files`.
-    """
+    """Return the error for a missing file that the newest state of an index or a shard needs."""
     path = Path(str(error.filename)).relative_to(folder.path)
     name = "/".join(path.parts[-2:])
     return CorruptIndex(str(path), "the file", "no such file", _remedy(name))
 
 
 def _remedy(name: str) -> str:
-    """Return the remedy for damage to a file; "", the default of `CorruptIndex`, if not derived."""
     return REMAKE if name.startswith(DERIVED_FOLDERS) else ""
 
 
 def backup_to(source: Folder, manifest: Manifest, target: Path, opened: Opened) -> None:
-    """Copy a state of an index to a new folder, which becomes an index of its own.
+    """Link or copy a committed state to a new folder, which becomes an index of its own.
 
-    Each file is linked or copied, and its hash is checked. The new folder gets its final name when
-    it is complete. Hard links share their bytes with the source. A backup on the same disk
-    therefore protects against later writes to the index, but not against a failing disk.
-
-    Args:
-        source: The index.
-        manifest: A committed state.
-        target: A folder that does not exist.
-        opened: The mapped files of that state, from `opened_files`.
-
-    Raises:
-        IndexStoreError: The target exists, or the disk failed; nothing is left of the new folder.
-        CorruptIndex: A file of the source is damaged; no target is made.
+    The hash of each file is checked, and the folder gets its final name when it is complete. Hard
+    links share their bytes with the source, so a backup on the same disk protects against later
+    writes to the index, but not against a failing disk.
     """
     try:
         parent = Folder.open(target.parent)

@@ -50,14 +50,8 @@ def check(path: Path) -> CheckReport:
     """Verify a whole index and report every damaged file.
 
     If documents, vectors, ids and tombstones have the right hashes, the first inconsistency between
-    these files is reported, too.
-
-    All files are opened before the first one is hashed, so writers may continue meanwhile. If a
-    writer removes a file before this function opens it, the newer state is checked instead.
-
-    Raises:
-        NotAnIndex: The folder holds no index.
-        IndexStoreError: Writers changed the index in each attempt to open its files.
+    them is reported, too. All files are opened before the first is hashed, so writers may continue.
+    If a writer removes a file before that, the newer state is checked instead.
     """
     for _ in range(OPEN_TRIES):
         folder = manifests.open_folder(path)
@@ -84,14 +78,7 @@ def damaged_derived_files(folder: Folder, manifest: Manifest) -> set[str]:
 class OpenedState:
     """One state of an index with all its files mapped, or an error for each unreadable file.
 
-    Args:
-        folder: The index.
-        manifest: The state.
-
-    Attributes:
-        views: The mapped bytes of each file, or its error.
-        snapshot: The state without its derived files (FAISS, postings), or the error.
-        is_complete: Whether all files could be opened.
+    ``snapshot`` is the state without its derived files (FAISS, postings), or the error.
     """
 
     def __init__(self, folder: Folder, manifest: Manifest) -> None:
@@ -163,10 +150,7 @@ def _inconsistencies(snapshot: Snapshot | CorruptIndex) -> Iterator[CorruptIndex
 
 
 def _check_tombstones(snapshot: Snapshot) -> None:
-    """Check that the tombstones list the rows of whole documents.
-
-    The numbers of live rows and documents must be those of the manifest.
-    """
+    """Check that tombstones list the rows of whole documents, and the manifest's counts."""
     n_rows = n_docs = 0
     for i, segment in enumerate(snapshot.segments):
         live = snapshot.live(i)
@@ -223,5 +207,4 @@ def _check_vectors(segment: Segment) -> None:
 
 
 def _first(marks: NDArray[np.bool_]) -> int | None:
-    """Return the first true position, or None."""
     return int(marks.argmax()) if marks.any() else None

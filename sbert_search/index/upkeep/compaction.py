@@ -1,9 +1,8 @@
 """Merging segments into fewer, without deleted and replaced (dead) rows.
 
-`merge_policy` chooses the segments; this module rewrites them. A build ends with one segment per
-million rows. Live rows keep their row numbers. Among hits with equal scores, the lower row number
-comes first; so the results of exact searches do not change (docs/decisions.md: Compaction keeps row
-numbers).
+`merge_policy` chooses the segments; this module rewrites them. Live rows keep their numbers. Among
+hits with equal scores, the lower row comes first, so the results of exact searches do not change
+(docs/decisions.md: Compaction keeps row numbers).
 """
 
 from __future__ import annotations
@@ -39,16 +38,8 @@ WORK_BYTES = 192 << 20  # memory of a merge: rows that are read and written, and
 def rewritten(work: Transaction, snapshot: Snapshot, groups: Sequence[Group]) -> Manifest:
     """Write merged segments and return the new manifest, without committing it.
 
+    ``groups`` are in the order of their rows. The large files of merged segments are hashed first.
     If any dead rows are kept, one new tombstone lists them all.
-
-    Args:
-        work: The transaction to write in.
-        snapshot: The state to rewrite. The large files of merged segments are hashed first.
-        groups: Which neighbouring segments are merged, in the order of their rows.
-
-    Raises:
-        CorruptIndex: A file is damaged.
-        OSError: The disk failed.
     """
     old = snapshot.manifest
     heads = {group.start: group for group in groups}
@@ -73,19 +64,9 @@ def written(
     table: ids.IdTable,
     extended: Snapshot | None,
 ) -> SegmentRecord:
-    """Write new rows as a segment.
+    """Write new rows, whose id table is ``table``, as a segment.
 
-    Args:
-        work: The transaction to write in.
-        new: The new manifest; gives the settings and columns of the index.
-        part: The new rows.
-        table: Id table of the documents of ``part``.
-        extended: A state whose last segment is written again before the new rows; all rows of that
-            segment must be live. None: the new segment has only the new rows.
-
-    Raises:
-        CorruptIndex: A file of the last segment is damaged.
-        OSError: The disk failed.
+    The last segment of ``extended`` is written again before them; all its rows must be live.
     """
     parts, columns = [part], new.columns
     if extended:
@@ -123,23 +104,11 @@ def with_ann(
     retrain: bool = False,
     n_shards: int = 1,
 ) -> Manifest:
-    """Build the FAISS file of every large segment that has none.
+    """Build the FAISS file of every large segment that has none, or with ``retrain`` of every one.
 
-    A segment may begin with all rows of an older segment. The older segment's FAISS index is then
-    copied, and only the vectors after these rows are added to the copy. Otherwise all vectors of
-    the segment are added to an empty index.
-
-    Args:
-        work: The transaction to write in.
-        snapshot: An earlier state; if it has a trained FAISS index with the same factory string,
-            that index is used again.
-        new: The manifest to change.
-        memory_bytes: Memory budget of the process; None: no limit.
-        retrain: Train FAISS again, and rebuild every FAISS file.
-        n_shards: Number of shards that are searched together; see `merge_policy.lacks_ann`.
-
-    Raises:
-        ConfigError: The FAISS index of a segment would not fit the budget.
+    A trained index of ``snapshot`` with the same factory string is used again. If a segment begins
+    with all rows of an older one, a copy of that one's FAISS index gets only the further vectors.
+    ConfigError if an index does not fit the budget ``memory_bytes``.
     """
     if retrain:
         new = new.without([segment.ann.name for segment in new.segments if segment.ann])
@@ -187,10 +156,7 @@ def _trained_before(snapshot: Snapshot) -> FaissIndex | None:
 
 
 def _copy_to_extend(snapshot: Snapshot, segment: Segment) -> FaissIndex | None:
-    """Copy the FAISS index of the older segment whose rows are the first rows of this segment.
-
-    None: there is no such segment, or its FAISS index cannot be read.
-    """
+    """Copy the FAISS index of the older segment whose rows this segment begins with, or None."""
     for older, ann in zip(snapshot.segments, snapshot.anns, strict=True):
         n_rows = older.n_rows
         if ann and n_rows <= segment.n_rows and (older.rows == segment.rows[:n_rows]).all():
@@ -246,7 +212,7 @@ def _merged(work: Transaction, snapshot: Snapshot, group: Group) -> SegmentRecor
 def _parts(
     segment: Segment, live: Live, columns: Mapping[str, ColumnType]
 ) -> Iterator[SegmentPart]:
-    """Read the live rows of a segment, a batch at a time."""
+    """Read the live rows of a segment, piece by piece."""
     schema = columns_of.schema(columns)
     for start, batch in _pieces(segment):
         vectors = segment.vectors[start : start + batch.num_rows]
@@ -278,9 +244,9 @@ def _pieces(segment: Segment) -> Iterator[tuple[int, pa.RecordBatch]]:
 
 
 def _batch_rows(segments: Sequence[Segment]) -> int:
-    """Choose the rows per batch so that no batch takes much more than `BATCH_BYTES`.
+    """Choose the rows per batch so that no batch takes much more memory than `BATCH_BYTES`.
 
-    A batch is held in memory while it is written. Dead rows are counted as if they were written.
+    Dead rows are counted as if they were written.
     """
     pieces = [piece for segment in segments for _, piece in _pieces(segment)]
     ends = np.cumsum([piece.num_rows for piece in pieces])
@@ -301,9 +267,8 @@ def _batch_rows(segments: Sequence[Segment]) -> int:
 def _conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return a table with the columns of a schema: new ones are null, int64 may become float64.
 
-    Arrow's check of casts to float64 is turned off, because it refuses all integers beyond 2**53,
-    even those that float64 holds exactly. The casts here round nothing, since a column becomes
-    float64 only if that holds all its integers exactly.
+    Arrow's check of casts to float64 is off, because it refuses all integers beyond 2**53. The
+    casts round nothing: a column becomes float64 only if that holds all its integers exactly.
     """
     present = set(table.schema.names)
     arrays = [

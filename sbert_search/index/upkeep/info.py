@@ -151,10 +151,7 @@ class DriftReport:
 def measure_drift(snapshot: Snapshot, target: float | None = None) -> DriftReport:
     """Measure recall, dead rows and list balance of an index.
 
-    Args:
-        snapshot: The state to measure.
-        target: Recall@10 below which `index tune` is recommended. None: the recall for which the
-            index was tuned, or `TARGET_RECALL` if it was not tuned.
+    ``target`` None: the recall for which the index was tuned, or else `TARGET_RECALL`.
     """
     manifest = snapshot.manifest
     if target is None:
@@ -211,9 +208,8 @@ def probe_queries(snapshot: Snapshot) -> NDArray[np.int64]:
 def recall_of(snapshot: Snapshot, probes: NDArray[np.int64]) -> float | None:
     """Return the mean recall@10 of searches for the probes, not counting the probes themselves.
 
-    A row counts as correct if its score is at least that of the exact 10th neighbour, as in
-    `index tune`: of rows with equal vectors, FAISS may return others than an exact search. None if
-    the index has only one row.
+    A row counts as correct if its score is at least that of the exact 10th neighbour, since of rows
+    with equal vectors FAISS may return others. None if the index has only one row.
     """
     queries = snapshot.vectors(probes)
     found, exact = snapshot.search(queries, K + 1), snapshot.search(queries, K + 1, exact=True)

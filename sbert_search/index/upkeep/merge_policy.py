@@ -43,16 +43,11 @@ ADVISED_SEGMENTS = 16  # compact is advised above this number plus one per half 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Neighbouring segments that are merged into one.
-
-    Attributes:
-        start: Index of the first segment.
-        stop: Index after the last segment.
-        extend: Keep the dead rows of the first segment, so that its FAISS index can be extended.
-    """
+    """Neighbouring segments that are merged into one, from ``start`` up to but without ``stop``."""
 
     start: int
     stop: int
+    # keep the dead rows of the first segment, so that its FAISS index can be extended
     extend: bool = False
 
     @property
@@ -63,8 +58,6 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The properties of a segment on which the policy depends."""
-
     n_rows: int
     n_live: int
     has_ann: bool
@@ -77,7 +70,7 @@ class _Part:
 def advice(snapshot: Snapshot) -> str:
     """Return the reason to compact an index, or "".
 
-    The shards of a sharded index are compacted one by one, so the limits hold for each of them.
+    Shards are compacted one by one, so the limits hold for each of them.
     """
     for number, manifest in enumerate(snapshot.manifests):
         where = f" in shard {number}" if snapshot.n_shards > 1 else ""
@@ -112,10 +105,9 @@ def groups_for_compaction(snapshot: Snapshot) -> list[Group]:
 
 
 def groups_after_commit(snapshot: Snapshot) -> list[Group]:
-    """Choose groups to merge after one commit of a build or update.
+    """Choose groups to merge after one commit of a build or update, if that removes many segments.
 
-    There are groups only if merging removes at least `MIN_REMOVED` segments. Otherwise merging
-    waits for the end of the build or update. Segments with a FAISS file are not rewritten.
+    Otherwise merging waits for its end. Segments with a FAISS file are not rewritten.
     """
     parts = _parts(snapshot)
     groups = list(_neighbours(parts, stand_alone=[part.has_ann for part in parts]))
@@ -126,10 +118,7 @@ def groups_after_commit(snapshot: Snapshot) -> list[Group]:
 
 
 def groups_after_update(snapshot: Snapshot, n_shards: int = 1) -> list[Group]:
-    """Choose groups to merge at the end of an update, as the docstring of this module describes.
-
-    ``n_shards`` as for `lacks_ann`.
-    """
+    """Choose groups to merge at the end of an update, as the docstring of this module describes."""
     parts = _parts(snapshot)
     tail = max([i + 1 for i, part in enumerate(parts) if part.has_ann], default=0)
     merged = _for_faiss(parts, tail, snapshot, n_shards) or _tiered(parts, tail)
@@ -166,13 +155,7 @@ def _tiered(parts: Sequence[_Part], tail: int) -> list[Group]:
 
 
 def _too_dead(parts: Sequence[_Part], merged: Sequence[Group], *, and_ann: bool) -> list[Group]:
-    """Choose the segments with too many dead rows that are in no merged group.
-
-    Args:
-        parts: The segments.
-        merged: The groups chosen before.
-        and_ann: Whether segments with a FAISS file may be chosen.
-    """
+    """Choose the segments with too many dead rows that are in no ``merged`` group."""
     taken = {i for group in merged for i in group.members}
     return [
         Group(i, i + 1)
@@ -182,12 +165,7 @@ def _too_dead(parts: Sequence[_Part], merged: Sequence[Group], *, and_ann: bool)
 
 
 def _neighbours(parts: Sequence[_Part], stand_alone: Sequence[bool]) -> Iterator[Group]:
-    """Split segments into runs whose live rows fit into one segment.
-
-    Args:
-        parts: The segments.
-        stand_alone: For each segment, whether it must be a run of its own.
-    """
+    """Split segments into runs whose live rows fit into one segment, or that must stand alone."""
     start, size = 0, 0
     for i, part in enumerate(parts):
         n_live = SEGMENT_ROWS + 1 if stand_alone[i] else part.n_live  # never fits with others

@@ -32,11 +32,7 @@ _ORDERS = ("<", "<=", ">", ">=")
 
 
 def where_of(filters: Mapping[str, object] | None, columns: Conditions) -> str | None:
-    """Write a filter as a condition; None: no filter.
-
-    Raises:
-        FilterError: A key is missing, an operator is unknown, or its value is of a wrong type.
-    """
+    """Write a filter as a condition; None: no filter."""
     return _condition(filters, columns) if filters else None
 
 
@@ -141,13 +137,8 @@ _UNIT = 1e-6  # largest difference of a norm from 1 for a unit vector
 def record_of(document: Document, *, marks_vector: bool) -> Record:
     """Return the record of a document.
 
-    Args:
-        document: The document.
-        marks_vector: Whether to record in the metadata what the index does not keep of an
-            embedding: that it is missing, that all its components are 0, or its norm.
-
-    Raises:
-        CorpusError: Metadata have a reserved name.
+    With ``marks_vector``, its metadata have what the index does not keep of an embedding: that it
+    is missing, that all its components are 0, or its norm.
     """
     for name in document.meta:
         if name in (VECTOR, NORM, REST) or name.startswith(TIMES):
@@ -167,7 +158,6 @@ def record_of(document: Document, *, marks_vector: bool) -> Record:
 
 
 def _rest_of(document: Document) -> dict[str, object]:
-    """Return the parts of a document that an index has no columns for."""
     rest: dict[str, object] = {}
     if document.content is None:
         rest["content"] = None

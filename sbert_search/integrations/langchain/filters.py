@@ -42,11 +42,7 @@ _OPERATORS: Mapping[str, _Operator] = {
 
 
 def where_of(filters: Filter | None, columns: Conditions) -> str | None:
-    """Write a filter as a condition; None: no filter.
-
-    Raises:
-        QueryError: An operator is unknown, or its value is of a wrong type.
-    """
+    """Write a filter as a condition; None: no filter."""
     if isinstance(filters, str):
         return filters or None
     return _mapping(filters, columns) if filters else None

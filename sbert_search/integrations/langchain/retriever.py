@@ -113,15 +113,7 @@ class SbertSearchRetriever(BaseRetriever):
 
 
 def _is_watched(config: RunnableConfig | list[RunnableConfig] | None, n_calls: int) -> bool:
-    """Whether there are callbacks, such as those of a tracer, to be notified of each call.
-
-    Args:
-        config: As for `batch`: a list with one config for each call, or one config for all calls.
-        n_calls: Number of calls.
-
-    Raises:
-        ValueError: There is not one config for each call.
-    """
+    """Whether there are callbacks, such as those of a tracer, to be notified of each call."""
     several = isinstance(config, list)
     configs = get_config_list(config, n_calls) if several else [ensure_config(config)]
     callbacks = {id(each): each for each in (one.get("callbacks") for one in configs)}

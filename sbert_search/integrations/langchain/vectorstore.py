@@ -112,11 +112,7 @@ class SbertSearchVectorStore(VectorStore):
         return np.array(self.embeddings.embed_documents(texts), np.float32)
 
     def _compare(self) -> None:
-        """Embed a text of the index again, and compare the new vector with the stored one.
-
-        Raises:
-            ModelMismatch: The vectors differ, so another model has built the index.
-        """
+        """Embed a text of the index again, and refuse another vector than the stored one."""
         if self._compared or (example := self.collection.example()) is None:
             return
         text, stored = example
@@ -318,11 +314,6 @@ class SbertSearchVectorStore(VectorStore):
     def _similarity_search_with_relevance_scores(
         self, query: str, k: int = 4, **kwargs: object
     ) -> list[tuple[Document, float]]:
-        """Return documents with their cosines.
-
-        Raises:
-            QueryError: The scores are not cosines.
-        """
         if kwargs.get("mode", "dense") != "dense" or self.collection.reranker is not None:
             raise QueryError(
                 "Only a dense search without a reranker has relevance scores; use "

@@ -54,11 +54,7 @@ _TEXT = (FilterOperator.TEXT_MATCH, FilterOperator.TEXT_MATCH_INSENSITIVE)
 
 
 def where_of(filters: MetadataFilters | None, columns: Conditions) -> str | None:
-    """Write filters as a condition; None: no filter.
-
-    Raises:
-        QueryError: An operator has a value of a wrong type.
-    """
+    """Write filters as a condition; None: no filter."""
     if filters is None or not filters.filters:
         return None
     parts = [

@@ -162,16 +162,11 @@ def _settings_hash(identity: ModelIdentity) -> str:
 def meta_of(
     identity: ModelIdentity, kind: str, name: str | None = None, settings: str = ""
 ) -> ModelMeta:
-    """Describe a model to MTEB.
+    """Describe a model to MTEB; ``kind`` is dense, sparse or cross-encoder.
 
-    Args:
-        identity: Identity of the model. The hash of its weights begins the revision.
-        kind: MTEB's type of model: dense, sparse or cross-encoder.
-        name: Name of the model; None: that of the identity.
-        settings: Hash of further settings, which becomes a part of the revision.
-
-    MTEB reuses cached results of a model with the same name and revision. So the revision also has
-    a hash of all settings of the identity, such as pooling and truncation.
+    MTEB reuses cached results of a model with the same name and revision. So the revision has
+    hashes of the weights, of all settings of the identity, such as pooling and truncation, and of
+    further ``settings``.
     """
     shown = name or identity.name
     is_encoder = kind != "cross-encoder"

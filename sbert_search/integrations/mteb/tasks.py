@@ -88,14 +88,8 @@ class FolderTask(AbsTaskRetrieval):
 def run_tasks(model: Any, tasks: Sequence[Any], out: Path | None = None) -> list[dict[str, Any]]:
     """Run tasks; return a mapping with the main score for each split and subset of each task.
 
-    Args:
-        model: A model for MTEB, such as `SbertSearchEncoder`.
-        tasks: Tasks, as `open_tasks` gives them.
-        out: Folder for MTEB's result files. Results that it holds are not computed again, except
-            those of BEIR folders, whose files may have changed.
-
-    Raises:
-        EvaluationError: The data of a task cannot be read.
+    Results in ``out`` are not computed again, except those of BEIR folders, whose files may have
+    changed.
     """
     cache = None if out is None else mteb.ResultCache(out)
     try:
@@ -131,11 +125,7 @@ def run_tasks(model: Any, tasks: Sequence[Any], out: Path | None = None) -> list
 
 
 def open_tasks(names: Sequence[str], split: str = "test") -> list[Any]:
-    """Return tasks of MTEB by name, and BEIR folders by path.
-
-    Raises:
-        EvaluationError: A name is neither a task of MTEB nor the path of a folder.
-    """
+    """Return tasks of MTEB by name, and BEIR folders by path."""
     tasks: list[Any] = []
     for name in names:
         if Path(name).is_dir():

@@ -51,32 +51,19 @@ class SentenceFigures:
     """Figures of sentence vectors after one remedy.
 
     All figures except ``scores`` are computed from texts on which the remedy was not fitted.
-
-    Attributes:
-        remedy: Name of the remedy: standardising, all-but-the-top or whitening; none for the
-            unchanged vectors of the model.
-        dim: Dimensions of a vector.
-        cosine: Mean cosine of all pairs of texts.
-        cosine_quantiles: Quantiles of the cosines of pairs of the first 1,000 texts.
-        high_cosines: Share of the same pairs with a cosine of at least 0.9.
-        uniformity: Uniformity of at most 5,000 vectors scaled to norm 1; lower is better.
-        first_direction: Share of the first principal direction in the variance.
-        effective_rank: Effective rank of the vectors minus their mean.
-        top_dimensions: The dimensions with the largest shares in ``cosine``, with the shares.
-        deviations: Standard deviations along the principal directions, descending.
-        scores: Metrics of each task, by name; for STS, alignment and uniformity are among them.
     """
 
-    remedy: str
-    dim: int
-    cosine: float
-    cosine_quantiles: dict[float, float]
-    high_cosines: float
-    uniformity: float
-    first_direction: float
-    effective_rank: float
-    top_dimensions: dict[int, float]
-    deviations: tuple[float, ...]
+    remedy: str  # standardising, all-but-the-top or whitening; none: unchanged vectors
+    dim: int  # of a vector
+    cosine: float  # mean of all pairs of texts
+    cosine_quantiles: dict[float, float]  # of pairs of the first 1,000 texts
+    high_cosines: float  # share of the same pairs with a cosine of at least 0.9
+    uniformity: float  # of at most 5,000 vectors scaled to norm 1; lower is better
+    first_direction: float  # share of the first principal direction in the variance
+    effective_rank: float  # of the vectors minus their mean
+    top_dimensions: dict[int, float]  # those with the largest shares in ``cosine``, with the shares
+    deviations: tuple[float, ...]  # standard, along the principal directions, descending
+    # Metrics of each task, by name; for STS, alignment and uniformity are among them.
     scores: dict[str, dict[str, float]] = field(default_factory=dict)
 
 

@@ -49,97 +49,60 @@ class LayerFigures:
     """Figures of one layer. States of special tokens, such as [CLS], are left out.
 
     A word is an entry of the vocabulary; a token is an occurrence of a word in a text. An
-    "adjusted" figure is the figure minus a baseline, such as ``token_cosine``.
-
-    Attributes:
-        layer: Number of the layer; 0 stands for the embeddings before the first block.
-        tokens: Number of tokens.
-        token_cosine: Mean cosine of all pairs of tokens.
-        token_cosine_quantiles: Quantiles of the cosines of pairs of tokens of different texts, for
-            one random token of each of the first 1,000 texts. The key is the level: 0.5 is the
-            median.
-        high_token_cosines: Share of the same pairs with a cosine of at least 0.9.
-        sentence_cosine: Mean cosine of all pairs of sentences; a sentence is the mean of its
-            tokens.
-        self_similarity: Mean cosine of two tokens of the same word in different texts, averaged
-            over sampled words; None if no word occurs in at least five texts.
-        self_similarity_adjusted: ``self_similarity`` minus ``token_cosine``.
-        intra_sentence: Mean cosine of a token and the mean of its sentence, averaged over
-            sentences.
-        intra_sentence_adjusted: ``intra_sentence`` minus ``token_cosine``.
-        word_direction: Maximum explainable variance: the largest squared singular value of the
-            states of up to 20 tokens of a word, divided by the sum of all their squared singular
-            values. Averaged over the sampled words; None if ``self_similarity`` is None.
-        word_direction_adjusted: ``word_direction`` minus the same share for an equal number of
-            random tokens. Each random token belongs to a different sampled word; words repeat only
-            if there are fewer sampled words than tokens.
-        first_direction: Share of the first principal direction in the variance of the tokens.
-        effective_rank: Effective rank of the states of the tokens minus their mean.
-        top_dimensions: The dimensions with the largest shares in ``token_cosine``, with the shares.
-        deviations: Standard deviations along the principal directions, descending.
+    "adjusted" figure is the figure minus a baseline.
 
     Source: Ethayarajh 2019, sections 3.3 and 3.4 (arXiv:1909.00512), for ``self_similarity``,
     ``intra_sentence``, ``word_direction`` and the adjusted figures.
     """
 
-    layer: int
-    tokens: int
-    token_cosine: float
+    layer: int  # 0: the embeddings before the first block
+    tokens: int  # number of tokens
+    token_cosine: float  # mean of all pairs of tokens
+    # Of pairs of tokens of different texts, for one random token of each of the first 1,000 texts.
+    # The key is the level: 0.5 is the median.
     token_cosine_quantiles: dict[float, float]
-    high_token_cosines: float
-    sentence_cosine: float
+    high_token_cosines: float  # share of the same pairs with a cosine of at least 0.9
+    sentence_cosine: float  # mean of all pairs of sentences; a sentence is the mean of its tokens
+    # Mean cosine of two tokens of the same word in different texts, averaged over sampled words;
+    # None if no word occurs in at least five texts.
     self_similarity: float | None
-    self_similarity_adjusted: float | None
-    intra_sentence: float
-    intra_sentence_adjusted: float
+    self_similarity_adjusted: float | None  # minus ``token_cosine``
+    intra_sentence: float  # cosine of a token and its sentence, averaged over sentences
+    intra_sentence_adjusted: float  # minus ``token_cosine``
+    # Maximum explainable variance: the largest squared singular value of the states of up to 20
+    # tokens of a word, divided by the sum of all their squared singular values. Averaged over the
+    # sampled words; None if ``self_similarity`` is None.
     word_direction: float | None
+    # Minus the same share for an equal number of random tokens, each of another sampled word. Words
+    # repeat only if there are fewer sampled words than tokens.
     word_direction_adjusted: float | None
-    first_direction: float
-    effective_rank: float
-    top_dimensions: dict[int, float]
-    deviations: tuple[float, ...]
+    first_direction: float  # share of the first principal direction in the variance of the tokens
+    effective_rank: float  # of the states of the tokens minus their mean
+    top_dimensions: dict[int, float]  # those with the largest shares in ``token_cosine``
+    deviations: tuple[float, ...]  # standard, along the principal directions, descending
 
 
 class Occurrences(NamedTuple):
-    """Tokens of a batch that are occurrences of sampled words.
+    """Tokens of a batch that are occurrences of sampled words; int64 (n,) each."""
 
-    Attributes:
-        rows: Positions of the tokens among the analysed tokens of the batch, `BatchTokens.rows`,
-            int64 (n,).
-        words: Index of the sampled word of each token, int64 (n,).
-        slots: Number of the token among the tokens of its word in all batches so far, from 0,
-            int64 (n,).
-    """
-
-    rows: Tensor
-    words: Tensor
-    slots: Tensor
+    rows: Tensor  # places among the analysed tokens of the batch, `BatchTokens.rows`
+    words: Tensor  # index of the sampled word
+    slots: Tensor  # number of the token among those of its word in all batches so far, from 0
 
 
 class BatchTokens(NamedTuple):
-    """The tokens of a batch whose states are analysed, the same for each layer.
+    """The tokens of a batch whose states are analysed, the same for each layer."""
 
-    Attributes:
-        rows: Rows of the tokens in the batch, int64 (n,); special tokens are left out.
-        firsts: Position, among the n tokens, of the first token of each text, int64 (texts,).
-        occurrences: The tokens of sampled words, at most one for each word and text.
-        single: Positions, among the n tokens, of one random token of each text of this batch that
-            is among the first 1,000 texts, int64.
-    """
-
-    rows: Tensor
-    firsts: Tensor
-    occurrences: Occurrences
-    single: Tensor
+    rows: Tensor  # in the batch, int64 (n,); special tokens are left out
+    firsts: Tensor  # place among the n tokens of the first token of each text, int64 (texts,)
+    occurrences: Occurrences  # at most one for each word and text
+    single: Tensor  # places among the n of one random token of each text below `_SINGLE`, int64
 
 
 class LayerSums:
-    """Running sums over the states of one layer.
+    """Running sums over the states of one layer, on a device that supports float64.
 
-    Args:
-        dim: Width of the states.
-        counts: For each sampled word, the number of its tokens that will be added; at least 2.
-        device: Device of the sums; it must support float64.
+    ``counts`` has, for each sampled word, the number of its tokens that will be added; at least 2.
     """
 
     def __init__(self, dim: int, counts: Sequence[int], device: torch.device) -> None:
@@ -186,12 +149,7 @@ class LayerSums:
         self._mean_squares += unit_mean.square().sum(0)
 
     def figures(self, layer: int, *, seed: int) -> LayerFigures:
-        """Compute the figures of all states added so far.
-
-        Args:
-            layer: Number of the layer.
-            seed: Seed of the random tokens that ``word_direction`` is compared with.
-        """
+        """Compute the figures of all states so far; the seed is for ``word_direction_adjusted``."""
         tokens = UnitSums(self._tokens, _array(self._unit_total), _array(self._unit_squares))
         sentences = UnitSums(self._sentences, _array(self._mean_total), _array(self._mean_squares))
         baseline = tokens.mean_cosine()
@@ -219,7 +177,6 @@ class LayerSums:
         )
 
     def _self_similarity(self) -> float | None:
-        """Mean cosine of pairs of tokens of a word, averaged over the words."""
         if not len(self._counts):
             return None
         n = self._counts
@@ -227,7 +184,6 @@ class LayerSums:
         return float(((squares - n) / (n * (n - 1))).mean())
 
     def _word_directions(self, draw: np.random.Generator) -> tuple[float | None, float]:
-        """Return ``word_direction``, and the same share for tokens of random words."""
         if not len(self._counts):
             return None, 0.0
         kept, sizes = self._kept.cpu().numpy(), np.minimum(self._counts, OCCURRENCES)
@@ -252,15 +208,10 @@ _BATCH_TOKENS = 2048
 
 @dataclass(frozen=True, eq=False)
 class LayerPass:
-    """The result of one pass of texts through a model.
+    """The result of one pass of texts through a model."""
 
-    Attributes:
-        layers: Figures of the embeddings and of each layer.
-        vectors: Sentence vectors of the texts that have tokens to analyse, float32 (n, dim).
-    """
-
-    layers: tuple[LayerFigures, ...]
-    vectors: Vectors
+    layers: tuple[LayerFigures, ...]  # the embeddings, then each layer
+    vectors: Vectors  # of the texts that have tokens to analyse, float32 (n, dim)
 
 
 class _Words:
@@ -338,19 +289,11 @@ def _first_places(model: BiEncoder, texts: Sequence[str], prompt: str) -> list[i
 
 @torch.inference_mode()
 def pass_texts(model: BiEncoder, texts: Sequence[str], *, seed: int = 0) -> LayerPass:
-    """Compute the figures of every layer and the sentence vectors of some texts.
+    """Compute the figures of every layer and the sentence vectors of at least two texts.
 
-    The states of a batch are discarded after they are added to the sums of each layer.
-
-    Args:
-        model: A bi-encoder in float32 on its device. Its linear layers may be replaced by faster
-            layers; the model can then no longer be trained or saved.
-        texts: At least two texts, in random order. The model's default prompt is put before each
-            text.
-        seed: Seed of the choice of words and tokens.
-
-    Raises:
-        EvaluationError: Fewer than two texts have tokens besides the special ones.
+    The texts are in random order; the model's default prompt is put before each. The model is a
+    bi-encoder in float32 on its device. Its linear layers may be replaced by faster layers; the
+    model can then no longer be trained or saved.
     """
     prompt = model.prompts.get(model.default_prompt_name or "", "")
     ids, _ = model.tokenizer.encode([prompt + text for text in texts])

@@ -27,15 +27,10 @@ _LEAST_VARIANCE = 1e-8
 
 @dataclass(frozen=True, eq=False)
 class LinearMap:
-    """Maps vectors x to weight @ (x - mean).
+    """Maps vectors x to weight @ (x - mean)."""
 
-    Attributes:
-        weight: Float64 (dim_out, dim).
-        mean: Float64 (dim,).
-    """
-
-    weight: Array
-    mean: Array
+    weight: Array  # float64 (dim_out, dim)
+    mean: Array  # float64 (dim,)
 
     @property
     def bias(self) -> Array:
@@ -65,13 +60,7 @@ def standardise(vectors: FloatRows) -> LinearMap:
 def all_but_the_top(vectors: FloatRows, *, directions: int | None = None) -> LinearMap:
     """Subtract the mean and the components along the first principal directions.
 
-    Args:
-        vectors: Float (n, dim).
-        directions: Number of principal directions to remove; None: one for each 100 dimensions,
-            at least one.
-
-    Raises:
-        ConfigError: ``directions`` is negative, or not below the number of dimensions.
+    By default, one direction for each 100 dimensions is removed, and at least one.
 
     Source: Mu & Viswanath 2018, All-but-the-Top, algorithm 1 (arXiv:1702.01417).
     """
@@ -87,14 +76,8 @@ def all_but_the_top(vectors: FloatRows, *, directions: int | None = None) -> Lin
 def whiten(vectors: FloatRows, *, dim: int | None = None) -> LinearMap:
     """Subtract the mean and map to the principal directions, each scaled to variance 1.
 
-    The mapped vectors have the identity as their covariance matrix.
-
-    Args:
-        vectors: Float (n, dim).
-        dim: Number of principal directions to keep; None: all directions with variance.
-
-    Raises:
-        ConfigError: ``dim`` is below 1, or above the number of directions with variance.
+    The mapped vectors have the identity as their covariance matrix. ``dim`` is the number of
+    directions to keep; by default, all that have variance.
 
     Source: Su et al. 2021, Whitening Sentence Representations, section 3 (arXiv:2103.15316).
     """
@@ -120,13 +103,7 @@ def _principal(vectors: FloatRows) -> tuple[Array, Array, Array]:
 def fit_remedies(
     vectors: FloatRows, *, directions: int | None = None, whitened_dim: int | None = None
 ) -> dict[str, LinearMap]:
-    """Fit every remedy to vectors, (n, dim).
-
-    Raises:
-        ConfigError: ``directions`` or ``whitened_dim`` is out of range; see `all_but_the_top` and
-            `whiten`.
-        EvaluationError: All vectors are equal.
-    """
+    """Fit every remedy to vectors, (n, dim)."""
     if (vectors == vectors[0]).all():
         raise EvaluationError(f"All {len(vectors):,} sentence vectors are equal; name other texts.")
     return {
@@ -177,11 +154,7 @@ class MappedEmbedder(DelegatingEmbedder):
 
 
 def require_free(out: Path) -> None:
-    """Check before an analysis that the folder for the new model is absent or empty.
-
-    Raises:
-        ConfigError: The path is a file, or a folder that is not empty.
-    """
+    """Check before an analysis that the folder for the new model is absent or empty."""
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise ConfigError(f"{out} already exists; name a new folder for the model.")
 

@@ -172,12 +172,7 @@ def _objective(
     device: str,
     seed: int,
 ) -> Objective | None:
-    """Choose the task by which heads are judged.
-
-    Returns:
-        None if no scored pairs were given and the model has no usable head for masked-language
-        modelling.
-    """
+    """Choose the task that judges heads; None: no scored pairs, and no usable head for MLM."""
     target = resolve_device(device)
     if sts is not None:
         pairs = read_pairs(Path(sts))

@@ -39,44 +39,27 @@ class HeadFigures:
     """Figures of one head: means over the tokens of texts.
 
     Special tokens around a text, such as [CLS], are left out; unknown words ([UNK]) are not.
-
-    Attributes:
-        layer: Number of the layer, from 1.
-        head: Number of the head in its layer, from 1.
-        entropy: Entropy of the attention distribution of a token, in nats.
-        distance: Mean distance, in positions, between a token and the tokens that it attends to,
-            weighted by attention. Neighbours have the distance 1.
-        first: Share of attention on the special token before the text, such as [CLS].
-        separator: Share of attention on special tokens after a text, such as [SEP].
-        diagonal: Share of attention of a token on itself.
-        previous: Share of attention on the token to the left.
-        next: Share of attention on the token to the right.
     """
 
-    layer: int
-    head: int
-    entropy: float
-    distance: float
-    first: float
-    separator: float
-    diagonal: float
-    previous: float
-    next: float
+    layer: int  # from 1
+    head: int  # number in its layer, from 1
+    entropy: float  # of the attention distribution of a token, in nats
+    distance: float  # mean distance to attended tokens, weighted by attention; neighbours: 1
+    first: float  # share of attention on the special token before the text, such as [CLS]
+    separator: float  # share on special tokens after a text, such as [SEP]
+    diagonal: float  # share of a token on itself
+    previous: float  # share on the token to the left
+    next: float  # share on the token to the right
 
 
 NAMES = ("entropy", "distance", "first", "separator", "diagonal", "previous", "next")
 
 
 class Roles(NamedTuple):
-    """The roles of the tokens of a text or pair.
+    """The roles of the tokens of a text or pair."""
 
-    Attributes:
-        first: For each token, whether it is a special token before the text.
-        separator: For each token, whether it is another special token around a text.
-    """
-
-    first: tuple[bool, ...]
-    separator: tuple[bool, ...]
+    first: tuple[bool, ...]  # for each token, whether it is a special one before the text
+    separator: tuple[bool, ...]  # whether it is another special one around a text
 
     @classmethod
     def of(cls, ids: Sequence[int], tokenizer: TextTokenizer, framing: set[int]) -> Roles:
@@ -96,12 +79,8 @@ class Roles(NamedTuple):
 def sum_text(probabilities: Tensor, roles: Roles) -> Tensor:
     """Sum the figures over the tokens of a text that are not special.
 
-    Args:
-        probabilities: Attention of one layer, float (heads, length, length); each row adds up to 1.
-        roles: The roles of the tokens.
-
-    Returns:
-        Float64 (heads, 7), in the order of `NAMES`.
+    ``probabilities`` are those of one layer, float (heads, length, length); each row adds up to 1.
+    The sums are float64 (heads, 7), in the order of `NAMES`.
     """
     device, length = probabilities.device, probabilities.shape[-1]
     exact = probabilities.double()
@@ -141,12 +120,8 @@ STEPS = 65_535  # a probability p is stored as the 16-bit integer round(p * STEP
 def make_page(record: Mapping[str, object], probabilities: NDArray[np.float32]) -> str:
     """Return a page that shows attention maps.
 
-    The content security policy of the page allows only its own style and script, by their hashes,
-    so that no token of the text can run code and nothing is fetched.
-
-    Args:
-        record: Result of `AttentionMaps.to_mapping`.
-        probabilities: Float32 (layers, heads, length, length), from 0 to 1.
+    ``record`` is the result of `AttentionMaps.to_mapping`; ``probabilities`` are float32 (layers,
+    heads, length, length).
     """
     steps = np.round(probabilities.astype(np.float64) * STEPS).astype("<u2")
     data = {**record, "steps": STEPS, "values": base64.b64encode(steps.tobytes()).decode()}
@@ -297,12 +272,7 @@ def analyze_attention(
 
 
 def open_encoder(model: str | Path | None, device: str) -> tuple[str, Encoder, TextTokenizer]:
-    """Load the encoder of any model folder, in float32, with its name and its tokenizer.
-
-    Raises:
-        ConfigError: The device is unknown or not available.
-        ModelError: The model cannot be found or loaded, or has an unsupported architecture.
-    """
+    """Load the encoder of any model folder, in float32, with its name and its tokenizer."""
     target = resolve_device(device)
     resolved = resolve_model(model)
     folder = read_folder(resolved.path)

@@ -1,13 +1,10 @@
 """Find heads that can be removed, by masked tokens or by the similarity of pairs.
 
-Source: Michel et al. 2019, Are Sixteen Heads Really Better than One?, section 4.1
-(arXiv:1905.10650).
-
-Source: Michel et al. 2019, Are Sixteen Heads Really Better than One?, section 2.3
-(arXiv:1905.10650).
-
 Each objective splits its data into two halves. The importance of heads is estimated on the first
 half. The score after the removal of heads is measured on the second half.
+
+Source: Michel et al. 2019, Are Sixteen Heads Really Better than One?, sections 2.3 and 4.1
+(arXiv:1905.10650).
 """
 
 from __future__ import annotations
@@ -47,14 +44,11 @@ def gated(encoder: Encoder, gates: Tensor, groups: Tensor | None = None) -> Iter
 
     A block that several layers share, as in ALBERT, gets the gates of the layer that applies it. A
     mask decoder that applies the last block again, as in DeBERTa, gets the gates of the last layer.
+    The encoder must not be prepared for inference by `freeze`, which replaces layers.
 
-    Args:
-        encoder: An encoder that was not prepared for inference by `freeze`, which replaces layers.
-        gates: Float (layers, heads); or (layers, groups, heads), with the gates of each group of
-            tokens.
-        groups: Group of each token of the batch, int64 (total,), in the order in which the encoder
-            computes the batch, where texts of equal length are adjacent. None: ``gates`` has no
-            groups.
+    ``gates`` are float (layers, heads); or (layers, groups, heads), with ``groups`` as the group of
+    each token of the batch, int64 (total,), in the order in which the encoder computes the batch,
+    where texts of equal length are adjacent.
     """
     config = encoder.config
     layers_of: list[list[int]] = [[] for _ in range(config.n_blocks)]
@@ -91,18 +85,11 @@ _MAX_LEN = 128  # largest number of tokens of an example
 
 
 class FitBatch(NamedTuple):
-    """A batch of examples, on which the importance of heads is estimated.
+    """A batch of examples, on which the importance of heads is estimated."""
 
-    Attributes:
-        groups: Index of the example of each token, int64 (total,), in the order in which the
-            encoder computes the tokens.
-        examples: Number of examples.
-        losses: Computes the loss of each example, float (examples,).
-    """
-
-    groups: Tensor
-    examples: int
-    losses: Callable[[], Tensor]
+    groups: Tensor  # example of each token, int64 (total,), in the encoder's order
+    examples: int  # number of examples
+    losses: Callable[[], Tensor]  # of each example, float (examples,)
 
 
 class Objective(Protocol):
@@ -125,13 +112,7 @@ class Objective(Protocol):
 class MaskedTokens:
     """The mean loss of a masked language model over masked tokens, in nats.
 
-    Args:
-        model: A model in evaluation mode on its device.
-        texts: Texts with at least a few hundred words in total.
-        seed: Seed of the masks and of the split into halves.
-
-    Raises:
-        EvaluationError: The texts are too short.
+    The model is in evaluation mode on its device. The texts need a few hundred words in total.
     """
 
     name, higher_is_better = "MLM loss", False
@@ -173,7 +154,6 @@ class MaskedTokens:
             yield FitBatch(batch.tokens.text_of_row, examples, partial(self._losses, batch))
 
     def _losses(self, batch: MaskedBatch) -> Tensor:
-        """Compute the mean loss of each example."""
         examples = len(batch.tokens.lengths)
         of_token, example = self._of_tokens(batch), batch.tokens.text_of_row[batch.positions]
         sums = torch.zeros(examples, device=of_token.device).index_add(0, example, of_token)
@@ -194,16 +174,8 @@ class PairSimilarity:
     """Spearman correlation of cosines with gold scores, over pairs of texts.
 
     The loss of a pair is the squared difference between its cosine and its gold score. For the
-    loss, gold scores are scaled to the range from 0 to 1.
-
-    Args:
-        model: A bi-encoder in evaluation mode on its device.
-        pairs: Pairs of texts.
-        gold: The gold score of each pair.
-        seed: Seed of the split into halves.
-
-    Raises:
-        EvaluationError: There are fewer than four pairs, or all gold scores are equal.
+    loss, gold scores are scaled to the range from 0 to 1. The model is in evaluation mode on its
+    device.
     """
 
     name, higher_is_better = "STS Spearman", True
@@ -244,7 +216,6 @@ class PairSimilarity:
             yield FitBatch(of_token, len(rows), partial(self._losses, rows))
 
     def _losses(self, rows: Ints) -> Tensor:
-        """Compute the squared difference between cosine and scaled gold score of each pair."""
         cosines = self._cosines(rows)
         return (cosines - torch.from_numpy(self._gold[rows]).to(cosines)).square()
 
@@ -254,7 +225,6 @@ class PairSimilarity:
         return (vectors[0::2] * vectors[1::2]).sum(-1)
 
     def _pack(self, rows: Ints) -> _PackedPairs:
-        """Pack both texts of each pair, ordered by length."""
         texts = np.stack([2 * rows, 2 * rows + 1], axis=1).ravel()
         order = np.argsort([len(self._ids[text]) for text in texts], kind="stable")
         device = self.encoder.embeddings.word.weight.device
@@ -271,18 +241,11 @@ class PairSimilarity:
 
 
 class _PackedPairs(NamedTuple):
-    """Texts of pairs in one batch, ordered by length.
-
-    Attributes:
-        tokens: The batch.
-        pair_of_text: Index of the pair of each text of the batch.
-        back: Indices in the batch of both texts of the first pair, of the second pair and so on,
-            int64.
-    """
+    """Texts of pairs in one batch, ordered by length."""
 
     tokens: PackedTokens
-    pair_of_text: Ints
-    back: Tensor
+    pair_of_text: Ints  # the pair of each text of the batch
+    back: Tensor  # places of both texts of the first pair, of the second and so on, int64
 
 
 def _by_length(batch: MaskedBatch) -> MaskedBatch:
@@ -298,12 +261,7 @@ TOLERANCE = 0.01  # largest relative loss of score at which heads count as remov
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Removal:
-    """The score without some heads.
-
-    Attributes:
-        removed: Number of heads removed, the least important first.
-        score: The score without them.
-    """
+    """The score without the ``removed`` least important heads."""
 
     removed: int
     score: float
@@ -311,22 +269,15 @@ class Removal:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pruning:
-    """The importance of heads, and the score without the least important ones.
+    """The importance of heads, and the score without the least important ones."""
 
-    Attributes:
-        metric: Name of the score, such as MLM loss.
-        higher_is_better: Whether a higher score is better.
-        importance: Mean absolute derivative of the loss with respect to the gate of each head, by
-            layer; scaled so that the squares of a layer add up to 1.
-        order: Layer and head, counted from 1, of each head, the least important first.
-        removals: Scores for growing numbers of removed heads; the first has all heads.
-    """
-
-    metric: str
+    metric: str  # name of the score, such as MLM loss
     higher_is_better: bool
+    # Mean absolute derivative of the loss with respect to the gate of each head, by layer; scaled
+    # so that the squares of a layer add up to 1.
     importance: tuple[tuple[float, ...], ...]
-    order: tuple[tuple[int, int], ...]
-    removals: tuple[Removal, ...]
+    order: tuple[tuple[int, int], ...]  # (layer, head), from 1; the least important first
+    removals: tuple[Removal, ...]  # for growing numbers of removed heads, from 0
 
     @property
     def removable(self) -> int:
@@ -339,11 +290,7 @@ class Pruning:
 
 
 def head_importance(objective: Objective) -> Array:
-    """Mean absolute derivative of an example's loss with respect to the gate of each head.
-
-    Returns:
-        Float64 (layers, heads), not scaled.
-    """
+    """Mean absolute derivative of an example's loss by the gate of each head, (layers, heads)."""
     encoder = objective.encoder
     layers, heads = len(encoder.config.block_order), encoder.config.heads
     device = encoder.embeddings.word.weight.device

@@ -197,7 +197,6 @@ def map_(
 
 
 def _show_map(drawn: CorpusMap) -> None:
-    """Print clusters, near-duplicates (not for the metric euclidean), and outliers."""
     import numpy as np
 
     sizes = np.bincount(drawn.cluster).tolist()

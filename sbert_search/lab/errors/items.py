@@ -22,30 +22,16 @@ from sbert_search.records import Document, Qrels, Query, Run, TextPair
 
 @dataclass(frozen=True, slots=True)
 class Analysed:
-    """The analysed items of a run.
+    """The analysed items of a run."""
 
-    Attributes:
-        values: Metric of each item.
-        features: Features of each item.
-        worst: The worst items, the worst first.
-        left_out: Number of items that were not analysed.
-    """
-
-    values: list[float]
-    features: list[dict[str, float | None]]
-    worst: list[ErrorItem]
-    left_out: int = 0
+    values: list[float]  # metric of each item
+    features: list[dict[str, float | None]]  # of each item
+    worst: list[ErrorItem]  # the worst first
+    left_out: int = 0  # number of items that were not analysed
 
 
 class WordReader:
-    """Reads the words of texts in one language.
-
-    Args:
-        language: Language of the stemmer and the stop words; ``none``: no stemmer, no stop words.
-
-    Raises:
-        ConfigError: The language is unknown.
-    """
+    """Reads the words of texts in one language; ``none``: no stemmer and no stop words."""
 
     def __init__(self, language: str = "english") -> None:
         settings = LexicalSettings(language=language)
@@ -87,26 +73,18 @@ _KEPT = 600  # first characters of a described document that are kept
 
 @dataclass(slots=True)
 class _Corpus:
-    """Facts about the documents of a corpus, gathered in one pass.
+    """Facts about the documents of a corpus, gathered in one pass."""
 
-    Attributes:
-        size: Number of documents.
-        frequency: Number of documents that contain each word of the queries, by hash of the word.
-        known: For each relevant or described document, the hashes of the words that it shares with
-            any query, and the number of all its words.
-        texts: The beginning of each document that is described.
-    """
-
-    size: int = 0
-    frequency: Counter[int] = field(default_factory=Counter)
+    size: int = 0  # number of documents
+    frequency: Counter[int] = field(default_factory=Counter)  # documents by hash of a word
+    # For each relevant or described document, the hashes of the words that it shares with any
+    # query, and the number of all its words.
     known: dict[str, tuple[frozenset[int], int]] = field(default_factory=dict)
-    texts: dict[str, str] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)  # the beginnings of described ones
 
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """One query with its judgements and results."""
-
     query: Query
     terms: frozenset[int]
     grades: Mapping[str, int]
@@ -116,11 +94,7 @@ class _Judged:
 
     @property
     def relevant(self) -> list[str]:
-        """The relevant documents.
-
-        The documents that the search found come first, in the order of their ranks. The others
-        follow, by descending grade.
-        """
+        """The relevant documents: found ones in the order of their ranks, then others by grade."""
         named = [doc_id for doc_id, grade in self.grades.items() if grade > 0]
         return sorted(named, key=lambda d: (self.ranks.get(d, math.inf), -self.grades[d]))
 
@@ -131,7 +105,6 @@ class _Judged:
 
     @property
     def described(self) -> list[str]:
-        """The documents to describe: the first relevant ones and the first found ones."""
         return [*self.relevant[:SHOWN], *list(self.ranks)[:SHOWN]]
 
 
@@ -147,19 +120,13 @@ def analyze_queries(
 ) -> Analysed:
     """Find the queries with the lowest metric, and compute the features of all queries.
 
-    Of the corpus, memory holds only the words that relevant documents share with queries, and the
-    beginnings of the documents that are described.
+    Each query has an entry in ``qrels`` and in ``values``, of which higher is better; ``run`` is in
+    the order of ranks. Queries without a relevant document are left out. Of the ``worst`` queries,
+    those with equal metrics are ordered by the rank of their first relevant document, the worst
+    rank first.
 
-    Args:
-        queries: The judged queries; each has an entry in ``qrels`` and in ``values``. Queries
-            without a relevant document are left out.
-        documents: The corpus, read once.
-        qrels: Judgements.
-        run: Scores of the documents found, by query, in the order of their ranks.
-        values: Metric of each query, higher is better.
-        reader: Splits texts into words.
-        worst: Number of worst queries to describe. Queries with equal metrics are ordered by the
-            rank of their first relevant document, the worst rank first.
+    The corpus is read once. Of it, memory holds only counts of the queries' words, those words of
+    relevant and described documents, and the beginnings of the described ones.
     """
     judged = [
         _Judged(
@@ -253,7 +220,6 @@ def _item(judged: _Judged, corpus: _Corpus, reader: WordReader) -> ErrorItem:
 
 
 def _where(ranks: Sequence[int], missing: int) -> str:
-    """Say at which ranks the relevant documents were found."""
     shown = ", ".join(f"{rank:,}" for rank in ranks[:SHOWN])
     more = ", ..." if len(ranks) > SHOWN else ""
     at = [f"at rank {shown}{more}"] if ranks else []
@@ -289,15 +255,8 @@ def analyze_pairs(
 ) -> Analysed:
     """Find the pairs with the largest rank errors, and compute the features of all pairs.
 
-    The rank error of a pair is the distance between its predicted and its gold rank, divided by
-    the number of pairs.
-
-    Args:
-        pairs: Number of each pair in its file, from 0, and the pair.
-        predicted: Predicted similarity of each pair.
-        gold: Gold score of each pair.
-        reader: Splits texts into words.
-        worst: Number of worst pairs to describe.
+    The rank error of a pair is the distance between its predicted and its gold rank, divided by the
+    number of pairs. Each pair comes with its number in its file, from 0.
     """
     n = len(pairs)
     places = [ranks(scores) for scores in (predicted, gold)]

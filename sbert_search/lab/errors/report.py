@@ -20,63 +20,37 @@ _CUT = 60  # characters of a text in a table
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JudgedText:
-    """A document that is relevant to a query, or that the search found for the query.
-
-    Attributes:
-        doc_id: Id of the document.
-        rank: Rank of the document for the query, from 1; None if it was not found.
-        score: Score of the document for the query; None if it was not found.
-        grade: Judged relevance of the document; None if it was not judged.
-        text: Title and text, shortened.
-        words: Number of words of the whole document.
-        shared: Words of the query that also occur in the document, as the query writes them.
-        forms: Words of ``text`` that also occur in the query, as ``text`` writes them. Their
-            inflections may differ from those in the query.
-    """
+    """A document that is relevant to a query, or that the search found for the query."""
 
     doc_id: str
-    rank: int | None
-    score: float | None
-    grade: int | None
-    text: str
-    words: int
-    shared: tuple[str, ...]
-    forms: tuple[str, ...] = ()
+    rank: int | None  # from 1; None: not found
+    score: float | None  # None: not found
+    grade: int | None  # judged relevance; None: not judged
+    text: str  # title and text, shortened
+    words: int  # number of words of the whole document
+    shared: tuple[str, ...]  # words of the query that are in the document, as the query writes them
+    forms: tuple[str, ...] = ()  # words of ``text`` that are in the query, as ``text`` writes them
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ErrorItem:
-    """One of the worst items of a run: a query, or a pair of texts.
+    """One of the worst items of a run: a query, or a pair of texts."""
 
-    Attributes:
-        item: Id of the query, or number of the pair in its file, from 0.
-        value: Metric of the item.
-        texts: The query, or the two texts of the pair.
-        words: Number of words of each text.
-        expected: For a query, the ranks at which its relevant documents were found; for a pair, its
-            gold score and rank.
-        came: For a query, the first document found; for a pair, its predicted score and rank.
-        shared: For a pair, the words of the first text that also occur in the second text. For a
-            query, its words that also occur in the relevant document with the most words of the
-            query.
-        forms: For a pair, the words of the second text that also occur in the first text.
-        features: Value of each feature by which items are sliced; None if the item has no value.
-        relevant: For a query, up to 3 relevant documents: first the documents that the search
-            found, in the order of their ranks; then the others, by descending grade.
-        found: For a query, the first 3 documents that the search found.
-    """
-
-    item: str
-    value: float
-    texts: tuple[str, ...]
-    words: tuple[int, ...]
-    expected: str
-    came: str
+    item: str  # id of the query, or number of the pair in its file, from 0
+    value: float  # of the metric
+    texts: tuple[str, ...]  # the query, or the two texts of the pair
+    words: tuple[int, ...]  # number of words of each text
+    expected: str  # ranks of the relevant documents; or gold score and rank
+    came: str  # the first document found; or predicted score and rank
+    # For a pair, the words of the first text that also occur in the second text. For a query, its
+    # words that also occur in the relevant document with the most words of the query.
     shared: tuple[str, ...]
-    features: dict[str, float | None]
-    forms: tuple[str, ...] = ()
+    features: dict[str, float | None]  # None: the item has no value
+    forms: tuple[str, ...] = ()  # of a pair: words of the second text that are in the first
+    # Up to 3: first the documents that the search found, in the order of their ranks; then the
+    # others, by descending grade.
     relevant: tuple[JudgedText, ...] = ()
-    found: tuple[JudgedText, ...] = ()
+    found: tuple[JudgedText, ...] = ()  # the first 3 that the search found
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -196,9 +170,6 @@ def require_other_folder(run: str | Path, out: str | Path) -> None:
     """Refuse to write the analysis into the folder of the run.
 
     In that folder, ``eval compare`` would read the JSON files of the analysis as records.
-
-    Raises:
-        ConfigError: ``out`` is the folder of the run, or a file.
     """
     path, out = Path(run), Path(out)
     folder = path if path.is_dir() else path.parent

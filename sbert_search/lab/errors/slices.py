@@ -19,33 +19,20 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ErrorSlice:
-    """The items for which a feature lies in one range.
+    """The items for which a feature lies in one range."""
 
-    Attributes:
-        feature: Name of the feature, such as words in the query.
-        low: Lowest value of the feature in the slice.
-        high: Highest value of the feature in the slice.
-        items: Number of items in the slice.
-        mean: Mean of the metric over these items.
-        interval: 95 % interval of the mean; None if it would have the width 0, as for one item or
-            equal values, which do not show how much the metric varies.
-        difference: ``mean`` minus the mean of all other items that have the feature; None if there
-            are no other items.
-        difference_interval: Interval of the difference; the intervals of all slices are
-            simultaneous 95 % intervals (max T). None if ``difference`` is None.
-        worse: Whether every value in ``difference_interval`` means that the model is worse in the
-            slice than on the other items.
-    """
-
-    feature: str
-    low: float
-    high: float
-    items: int
-    mean: float
+    feature: str  # name, such as words in the query
+    low: float  # lowest value of the feature in the slice
+    high: float  # highest value of the feature in the slice
+    items: int  # number of items
+    mean: float  # of the metric
+    # 95 % interval of the mean; None if it would have the width 0, as for one item or equal values,
+    # which do not show how much the metric varies.
     interval: tuple[float, float] | None
-    difference: float | None
+    difference: float | None  # ``mean`` minus that of the other items with the feature, if any
+    # The intervals of all slices are simultaneous 95 % intervals (max T).
     difference_interval: tuple[float, float] | None
-    worse: bool
+    worse: bool  # the whole interval means that the model is worse than on the other items
 
     @property
     def range(self) -> str:
@@ -63,12 +50,8 @@ def shown(value: float) -> str:
 def groups_of(values: Sequence[float | None], groups: int = GROUPS) -> NDArray[np.int64]:
     """Divide items into groups of about equal size by a feature; equal values stay together.
 
-    Args:
-        values: Value of each item; None for an item without the feature.
-        groups: Number of groups; if there are fewer different values, there are fewer groups.
-
-    Returns:
-        Group of each item, from 0 in ascending order of the feature; -1 for an item without it.
+    The result has the group of each item, from 0 in ascending order of the feature; -1 for an item
+    without it. If there are fewer different values than ``groups``, there are fewer groups.
     """
     array = np.array([np.nan if value is None else value for value in values], dtype=np.float64)
     known = np.sort(array[~np.isnan(array)])
@@ -95,18 +78,9 @@ def slice_items(
 ) -> list[ErrorSlice]:
     """Compare the mean metric of each slice with the mean metric of the other items.
 
-    Args:
-        values: Metric of each item.
-        features: Features of each item, the same names for all.
-        higher_is_better: Whether a higher metric is better.
-        within: Range of the metric.
-        draws: Number of resamples of each bootstrap, and of shuffles for the intervals of
-            differences.
-        seed: Seed of resamples and shuffles.
-
-    Returns:
-        The slices by feature, in the order of the features, then by ascending value. A feature
-        that has one value for all items gives one slice, without a difference.
+    ``features`` has the same names for all items; ``within`` is the range of the metric. The slices
+    are in the order of the features, then by ascending value. A feature that has one value for all
+    items gives one slice, without a difference.
     """
     metric = np.asarray(values, dtype=np.float64)
     found: list[tuple[str, Floats, NDArray[np.bool_], NDArray[np.bool_]]] = []
@@ -148,23 +122,16 @@ def difference_intervals(
 ) -> list[tuple[float, float] | None]:
     """Simultaneous 95 % intervals of differences between the means of two parts of the items.
 
-    The values of the metric are shuffled among the items. In each shuffle, each difference is
-    divided by its standard error (Welch's), and the largest absolute ratio is taken. The 95 %
-    quantile of these maxima is the half width of each interval, in standard errors. If the metric
-    does not depend on the parts, the probability that any interval leaves out 0 is thus at most
-    5 %, for any number of items and any distribution.
+    The values are shuffled among the items. In each shuffle, each difference is divided by its
+    standard error (Welch's), and the largest absolute ratio is taken. The 95 % quantile of these
+    maxima is the half width of each interval, in standard errors. If the metric does not depend on
+    the parts, any interval leaves out 0 with a probability of at most 5 %, for any number of items
+    and distribution.
 
-    Args:
-        values: Metric of each item, (n,).
-        pairs: For each difference, which items are in the first and in the second part, (n,) each.
-        within: Range of the metric; the intervals are clipped to the possible differences.
-        draws: Number of shuffles.
-        seed: Seed of the shuffles.
-
-    Returns:
-        An interval for each pair; None if one of the two parts is empty. For a part of one item,
-        the variance of the other part is used. If both parts have one item, the interval covers
-        all possible differences.
+    A pair has masks, (n,), of its two parts; its interval is None if one of them is empty. The
+    intervals are clipped to the differences that are possible if values are ``within`` a range. For
+    a part of one item, the variance of the other part is used. If both parts have one item, the
+    interval covers all possible differences.
 
     Source: Westfall & Young 1993, Resampling-based multiple testing (max T); Chung & Romano 2013,
     Exact and asymptotically robust permutation tests (arXiv:1304.5939).
@@ -196,10 +163,8 @@ def difference_intervals(
 def _differences(values: Floats, parts: Floats) -> tuple[Floats, Floats]:
     """Differences of means and their standard errors, (draws, differences) each.
 
-    Args:
-        values: Metric of each item in each draw, (draws, n).
-        parts: 1 for an item of a part, else 0; the two parts of a difference are neighbouring
-            columns, (n, 2 * differences).
+    ``values`` are (draws, n). ``parts`` are (n, 2 * differences), 1 for an item of a part, else 0;
+    the two parts of a difference are neighbouring columns.
     """
     counts = parts.sum(axis=0)
     sums, squares = values @ parts, values**2 @ parts

@@ -28,16 +28,10 @@ def default_clusters(n_documents: int) -> int:
 
 
 def divide(vectors: NDArray[np.float32], n_clusters: int, seed: int) -> NDArray[np.int32]:
-    """Divide vectors into clusters, the largest of which has the number 0.
+    """Divide vectors, float32 (n, dim), into clusters; return the number of each one's, int32 (n,).
 
-    Args:
-        vectors: float32 (n, dim).
-        n_clusters: Number of clusters; fewer if there are fewer different vectors.
-        seed: Seed of the first centres.
-
-    Returns:
-        Number of each vector's cluster, int32 (n,). Of clusters of equal size, the one with the
-        earliest vector comes first.
+    Cluster 0 is the largest; of clusters of equal size, the one with the earliest vector comes
+    first. There are fewer clusters if there are fewer different vectors.
 
     Source: Arthur & Vassilvitskii 2007, k-means++ (the first centres).
     """
@@ -64,12 +58,7 @@ _MOST_WORDS = 4_000_000  # counts by word and cluster; if there are more, rare w
 
 
 class WordCounts:
-    """Counts the words of each cluster.
-
-    Args:
-        settings: Language and stop words.
-        n_clusters: Number of clusters.
-    """
+    """Counts the words of each cluster."""
 
     def __init__(self, settings: LexicalSettings, n_clusters: int) -> None:
         self._reader = TermReader(replace(settings, stop_words=naming_stop_words(settings)))
@@ -133,16 +122,11 @@ class WordCounts:
 def class_weights(
     counts: NDArray[np.int64], totals: NDArray[np.float64], sizes: list[int]
 ) -> NDArray[np.float64]:
-    """Weigh the words of one cluster by class-based tf-idf.
+    """Weigh the words of one cluster by class-based tf-idf, (n_words,).
 
-    Args:
-        counts: Occurrences of each word in the cluster, (n_words,).
-        totals: Occurrences of each word in all clusters, (n_words,).
-        sizes: Number of words in each cluster.
-
-    Returns:
-        ``tf * log(1 + A / f)``: tf is the share of the word in the cluster, f its occurrences in
-        all clusters, and A the mean number of words of a cluster; (n_words,).
+    ``counts`` and ``totals`` are the occurrences of each word in the cluster and in all clusters;
+    ``sizes`` is the number of words in each cluster. The weight is ``tf * log(1 + A / f)``: tf is
+    the share of the word in the cluster, f its total, and A the mean size.
 
     Source: Grootendorst 2022, BERTopic, section 3.3 (arXiv:2203.05794).
     """

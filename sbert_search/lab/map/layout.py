@@ -25,21 +25,15 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """The k nearest documents of each of n documents, best first.
+    """The k nearest documents of each of n documents, best first."""
 
-    Attributes:
-        at: Number of each neighbour among the n documents, int32 (n, k).
-        scores: Scores of the metric, higher is nearer, float32 (n, k); a cosine is at most 1.
-    """
-
-    at: NDArray[np.int32]
-    scores: Floats
+    at: NDArray[np.int32]  # numbers among the n documents, int32 (n, k)
+    scores: Floats  # of the metric, higher is nearer, float32 (n, k); a cosine is at most 1
 
     def distances(self, metric: Metric) -> Floats:
         """Mean distance of each document to its neighbours, float32 (n,).
 
-        The distance is 1 minus the cosine, the negative dot product or the Euclidean distance,
-        depending on the metric.
+        The distance is 1 minus the cosine, the negative dot product or the Euclidean distance.
         """
         mean: Floats = self.scores.mean(axis=1, dtype=np.float64).astype(np.float32)
         return 1 - mean if metric == "cosine" else -mean
@@ -50,13 +44,8 @@ def nearest(
 ) -> Neighbours:
     """Find the k nearest other documents of each document, as an exact search of an index does.
 
-    Documents with equal scores are in the order in which they were added.
-
-    Args:
-        vectors: Finite, float32 (n, dim); n must be above k.
-        k: Number of neighbours.
-        metric: How vectors are compared.
-        advance: Called with the number of documents of each block after it is done.
+    Vectors are finite, float32 (n, dim); n must be above k. Documents with equal scores are in the
+    order in which they were added. ``advance`` gets the number of documents of each finished block.
     """
     groups = _equal(vectors)
     if max(map(len, groups)) > MOST_COPIES:
@@ -129,20 +118,12 @@ def duplicate_groups(
 ) -> NDArray[np.int32]:
     """Group near-duplicates: two documents whose score is at least ``threshold`` share a group.
 
-    A chain of such pairs is one group, so two documents of a group may have a lower score.
+    A chain of such pairs is one group, so two documents of a group may have a lower score. Cosines
+    may be lower than the threshold by 1e-6, their rounding error. The metric is cosine or dot
+    product, and ``neighbours`` are the result of `nearest` for these vectors, float32 (n, dim).
 
-    Args:
-        vectors: float32 (n, dim).
-        neighbours: Result of `nearest` for these vectors.
-        threshold: Lowest score of near-duplicates. Cosines may be lower by 1e-6, their rounding
-            error.
-        metric: Cosine or dot product.
-        advance: Called with the number of documents of each block after it is done.
-
-    Returns:
-        Number of each document's group, int32 (n,); -1: the document has no near-duplicate. The
-        largest group has the number 0; of groups of equal size, the one with the earliest document
-        comes first.
+    The result has the number of each document's group, int32 (n,); -1: no near-duplicate. Group 0
+    is the largest; of groups of equal size, the one with the earliest document comes first.
     """
     n, k = neighbours.at.shape
     threshold = least_score(threshold, metric)
@@ -169,12 +150,9 @@ def _all_near(
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.bool_]]]:
     """Find all documents whose score with one of ``documents`` is at least ``threshold``.
 
-    Scores are dot products in float32. Scores near the threshold are computed again in float64, as
-    the exact search does.
-
-    Yields:
-        A block of ``documents``, int64 (n_block,); and, for each pair of a document of the block
-        and a document of the map, whether their score reaches the threshold, bool (n_block, n).
+    Yields a block of ``documents``, int64 (n_block,), and a matrix, bool (n_block, n): whether each
+    of all documents is near. Scores are dot products in float32; those near the threshold are
+    computed again in float64, as the exact search does.
     """
     norms = np.sqrt(np.einsum("nd,nd->n", vectors, vectors))
     for start in range(0, len(documents), QUERY_BLOCK):
@@ -205,11 +183,7 @@ _START = 1e-4  # standard deviation of the x coordinates before the first step
 
 
 def require_layout_library() -> None:
-    """Check that openTSNE can be imported, before work starts.
-
-    Raises:
-        ConfigError: openTSNE is not installed.
-    """
+    """Check that openTSNE can be imported, before work starts."""
     if find_spec("openTSNE") is None:
         raise ConfigError(
             "A map needs openTSNE; install it with `pip install 'sbert-search[analyze]'`."
@@ -217,15 +191,10 @@ def require_layout_library() -> None:
 
 
 def principal_axes(vectors: Floats) -> Floats:
-    """Project vectors on the two directions of their largest variance.
+    """Project vectors, (n, dim), on the two directions of their largest variance, float32 (n, 2).
 
-    Each direction has the sign for which its component of largest absolute value is positive.
-
-    Args:
-        vectors: float32 (n, dim), n of 2 or more.
-
-    Returns:
-        float32 (n, 2); a second axis of zeros if dim is 1.
+    Each direction has the sign for which its component of largest absolute value is positive. The
+    second axis is all zeros if dim is 1.
     """
     mean = vectors.mean(axis=0, dtype=np.float64)
     covariance = np.zeros((vectors.shape[1],) * 2)
@@ -243,19 +212,12 @@ def principal_axes(vectors: Floats) -> Floats:
 def neighbour_layout(
     neighbours: Neighbours, start: Floats, seed: int, advance: Advance = lambda n: None
 ) -> Floats:
-    """Lay documents out so that near neighbours lie close together, by t-SNE.
+    """Lay documents out so that near neighbours lie close together, by t-SNE; float32 (n, 2).
 
-    All nearest neighbours attract a document equally. The start from the principal axes preserves
-    more of the global structure than a random start would.
-
-    Args:
-        neighbours: The nearest documents of each document.
-        start: Result of `principal_axes`, float32 (n, 2).
-        seed: Seed of the noise that separates equal vectors.
-        advance: Called every 10 steps with the number of steps since the last call.
-
-    Returns:
-        float32 (n, 2). The same arguments give the same layout on the same machine.
+    All nearest neighbours attract a document equally. The start, the result of `principal_axes`,
+    preserves more of the global structure than a random start would. The seed is that of the noise
+    that separates equal vectors. The same arguments give the same layout on the same machine.
+    ``advance`` gets the number of steps since its last call.
 
     Source: van der Maaten & Hinton 2008; Linderman et al. 2019 (FIt-SNE); Kobak & Berens 2019
     (start from the principal axes, late exaggeration); Boehm, Berens & Kobak 2022 (equal

@@ -45,11 +45,7 @@ BLOCK = 4096  # documents whose passages are averaged at a time
 def choose_documents(snapshot: Snapshot, most: int, seed: int) -> NDArray[np.int64]:
     """Return the rows of the first passages of live documents, ascending, int64 (n,).
 
-    Args:
-        snapshot: State of the index.
-        most: Maximum number of documents. If the index has more, a random sample of this size is
-            drawn, without repetition.
-        seed: Seed of the sample.
+    If there are more than ``most`` documents, they are a random sample without repetition.
     """
     parts = [np.empty(0, np.int64)]
     for i, segment in enumerate(snapshot.segments):
@@ -62,16 +58,10 @@ def choose_documents(snapshot: Snapshot, most: int, seed: int) -> NDArray[np.int
 
 
 def document_vectors(snapshot: Snapshot, docs: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Read one vector for each document: the mean of the vectors of its passages.
+    """Read the mean of the vectors of each document's passages, float32 (n, dim).
 
-    With the metric cosine, means are scaled to norm 1, as are all vectors of such an index.
-
-    Args:
-        snapshot: State of the index.
-        docs: Rows of the documents' first passages, ascending, int64 (n,).
-
-    Returns:
-        float32 (n, dim).
+    ``docs`` are the rows of the first passages, ascending. With the metric cosine, means are scaled
+    to norm 1, as are all vectors of such an index.
     """
     vectors = np.empty((len(docs), snapshot.settings.dim), np.float32)
     for start in range(0, len(docs), BLOCK):
@@ -141,8 +131,6 @@ def map_index(
 
 
 class _Maker:
-    """Makes the map of some documents of an index."""
-
     def __init__(
         self,
         index: Index,
@@ -203,11 +191,7 @@ class _Maker:
     def _read(
         self, cluster: NDArray[np.int32], language: LexicalSettings
     ) -> tuple[list[list[str]], list[str], list[str], list[dict[str, MetadataValue]]]:
-        """Read the documents; return words of clusters, titles, beginnings of texts, and metadata.
-
-        Raises:
-            ConfigError: The metadata exceed the memory limit.
-        """
+        """Read the documents; return words of clusters, titles, beginnings of texts, metadata."""
         counts = WordCounts(language, int(cluster.max()) + 1)
         titles, texts = list[str](), list[str]()
         metadata = list[dict[str, MetadataValue]]()

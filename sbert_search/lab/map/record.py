@@ -28,41 +28,24 @@ Kind: TypeAlias = Literal["number", "time", "date"]
 
 @dataclass(frozen=True, slots=True)
 class NumberColumn:
-    """A column of numbers, dates or times.
-
-    Attributes:
-        name: The column.
-        kind: Meaning of the numbers. Dates and times are milliseconds since 1970 in UTC.
-        numbers: float64 (n,); NaN for a document without a value.
-    """
+    """A column of numbers, dates or times."""
 
     name: str
-    kind: Kind
-    numbers: NDArray[np.float64]
+    kind: Kind  # dates and times are milliseconds since 1970 in UTC
+    numbers: NDArray[np.float64]  # float64 (n,); NaN for a document without a value
 
 
 @dataclass(frozen=True, slots=True)
 class TextColumn:
-    """A column of texts, truth values, large integers or lists.
-
-    Attributes:
-        name: The column.
-        kind: Its type in the index.
-        values: The different values, by descending number of documents.
-        starts: The codes of document i are ``codes[starts[i]:starts[i + 1]]``, uint32 (n + 1,).
-        codes: The values of all documents, in order, as indices in ``values``, uint32.
-        missing: Numbers of the documents without a value, uint32; an empty list is a value.
-        is_cut: Whether only the first `CUT` characters of each value are kept, since the whole
-            values have too many characters in total.
-    """
+    """A column of texts, truth values, large integers or lists."""
 
     name: str
-    kind: ColumnType
-    values: list[str]
-    starts: NDArray[np.uint32]
-    codes: NDArray[np.uint32]
-    missing: NDArray[np.uint32]
-    is_cut: bool
+    kind: ColumnType  # in the index
+    values: list[str]  # the different ones, by descending number of documents
+    starts: NDArray[np.uint32]  # (n + 1,): codes[starts[i]:starts[i + 1]] are of document i
+    codes: NDArray[np.uint32]  # indices in ``values``
+    missing: NDArray[np.uint32]  # documents without a value; an empty list is a value
+    is_cut: bool  # to `CUT` characters of each value; in total, they would be too long
 
 
 MapColumn: TypeAlias = NumberColumn | TextColumn
@@ -71,11 +54,10 @@ MapColumn: TypeAlias = NumberColumn | TextColumn
 def gather(
     metadata: Sequence[Mapping[str, MetadataValue]], kinds: Mapping[str, ColumnType]
 ) -> tuple[list[MapColumn], list[str]]:
-    """Make the columns of a page from the metadata of its documents.
+    """Make the columns of a page, sorted by name, from the metadata of its documents.
 
-    Returns:
-        The columns, sorted by name, and the names of the columns that are left out, since their
-        values have too many characters in total even if each value is cut.
+    Also returns the names of the columns that are left out, since their values have too many
+    characters in total even if each value is cut.
     """
     columns: list[MapColumn] = []
     left_out = []
@@ -212,16 +194,10 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class MarkedQuery:
-    """The hits of a query that are on a map.
-
-    Attributes:
-        text: The query.
-        at: Numbers of the hits among the documents of the map, best first.
-        scores: Scores of these hits.
-    """
+    """The hits of a query that are on a map."""
 
     text: str
-    at: list[int]
+    at: list[int]  # numbers of the hits among the documents of the map, best first
     scores: list[float]
 
 

@@ -111,11 +111,7 @@ class Writable(Protocol):
 
 
 def write_page(drawn: CorpusMap, file: Writable) -> None:
-    """Write the page of a map.
-
-    The content security policy of the page allows only its own script and style, by their hashes,
-    and no connection to any host.
-    """
+    """Write the page of a map, whose content security policy is that of `fill_page`."""
     style, script = _read("page.css"), _script()
     policy = (
         f"default-src 'none'; script-src {hash_of(script)}; style-src {hash_of(style)}; "
@@ -212,11 +208,7 @@ PAGE, SUMMARY, TABLE = "map.html", "map.json", "map.parquet"
 
 
 def require_folder(folder: Path, index: Path, option: str = "folder") -> None:
-    """Check, before the work starts, that a map can be written into a folder.
-
-    Raises:
-        ConfigError: The folder is a file, or belongs to the index.
-    """
+    """Check, before the work starts, that a map can be written into a folder."""
     for above in (folder, *folder.parents):
         if above.exists() and not above.is_dir():
             raise ConfigError(f"{option}: {above} is a file. Name a folder.")

@@ -48,11 +48,7 @@ _HELD_OUT = 512  # largest number of examples for the held-out loss
 class Measuring:
     """Pre-trains a model of each family that is compared (BERT, ALBERT ...), and measures it.
 
-    Args:
-        recipe: The comparison.
-        work: Folder of the runs.
-        data: Folder that the paths of shipped tasks start from.
-        device: Device of trainings and measurements.
+    The runs are in the folder ``work``; the paths of shipped tasks start from ``data``.
     """
 
     def __init__(self, recipe: VariantsRecipe, work: Path, data: Path, device: str) -> None:
@@ -79,10 +75,7 @@ class Measuring:
     def pretrain(self, piece: Piece, teacher: Reading | None) -> Result:
         """Pre-train a model of a family, or go on from the newest checkpoint.
 
-        Args:
-            piece: The pre-training.
-            teacher: Checkpoint of the teacher, from which distilbert learns; None for a family
-                without a teacher.
+        ``teacher`` is the checkpoint from which distilbert learns.
         """
         folder = self.run_folder(piece)
         recipe = pretrain_recipe(
@@ -234,10 +227,7 @@ class Measuring:
         return figures
 
     def _speed(self, embedder: Embedder) -> dict[str, float]:
-        """Measure texts encoded per second of processor time, after one unmeasured pass.
-
-        Processor time does not include the time of a GPU.
-        """
+        """Measure texts encoded per second of CPU time, after one unmeasured pass."""
         if not self.recipe.sts:
             return {}
         task = find_task("sts", self.recipe.sts[0])

@@ -118,11 +118,7 @@ class VariantsRecipe:
 
 
 def load_variants(path: str | Path) -> VariantsRecipe:
-    """Read a recipe. A path in it may still begin with ``@/``; `with_data` replaces this.
-
-    Raises:
-        ConfigError: The file cannot be read, or a setting is unknown, missing or invalid.
-    """
+    """Read a recipe. A path in it may still begin with ``@/``; `with_data` replaces this."""
     return from_mapping(VariantsRecipe, read_toml(Path(path)))
 
 
@@ -143,19 +139,10 @@ def pretrain_recipe(
     teacher: Path | None = None,
     device: str = "auto",
 ) -> PretrainRecipe:
-    """Make the recipe of one pre-training.
+    """Make the recipe of one pre-training from the shipped recipe of the family.
 
-    Args:
-        recipe: The comparison.
-        family: Name of the family; a shipped recipe has the same name.
-        seed: Seed of the run.
-        vocabulary: Folder of the tokenizer.
-        tokens: Folder of the tokenized text, which all runs share.
-        teacher: Folder of the teacher, for distilbert.
-        device: Device of the training.
-
-    Raises:
-        ConfigError: A setting is unknown or invalid.
+    All runs share ``tokens``, the folder of the tokenized text. ``teacher`` is a folder for
+    distilbert.
     """
     assert family in shipped_recipes("pretrain")
     every = max(1, recipe.tokens // (recipe.batch * recipe.max_len * recipe.readings))
@@ -188,7 +175,6 @@ def _toml(value: object) -> str:
 
 
 def _placed(value: object, data: str) -> object:
-    """Replace ``@/`` by the data folder in all strings of a recipe."""
     if isinstance(value, str):
         return value.replace("@/", data)
     if isinstance(value, list):
@@ -204,53 +190,36 @@ BUDGETS: tuple[Budget, ...] = ("tokens", "seconds")
 
 
 class Reading(TypedDict):
-    """A checkpoint of a pre-training at which its model can be measured.
-
-    ``figures`` has the losses and metrics that the pre-training computed on the held-out text.
-    """
+    """A checkpoint of a pre-training at which its model can be measured."""
 
     step: int
     tokens: int
     processor_seconds: float
-    figures: dict[str, float]
+    figures: dict[str, float]  # losses and metrics of the pre-training on the held-out text
 
 
 class Result(TypedDict, total=False):
-    """The content of a piece's file.
+    """The content of a piece's file."""
 
-    Attributes:
-        seconds: Seconds that the piece took, for estimates; 0 if its figures were copied from the
-            piece of the other budget.
-        figures: Figures of the table, by name.
-        readings: Checkpoints of a pre-training; other pieces lack this key.
-        step: Step of the checkpoint that was measured; a pre-training lacks this key.
-        cpu: Model of the CPU on which the piece ran.
-    """
-
-    seconds: float
-    figures: dict[str, float]
-    readings: list[Reading]
-    step: int
-    cpu: str
+    seconds: float  # for estimates; 0: figures copied from the piece of the other budget
+    figures: dict[str, float]  # of the table, by name
+    readings: list[Reading]  # of a pre-training; other pieces lack this key
+    step: int  # of the checkpoint that was measured; a pre-training lacks this key
+    cpu: str  # model of the CPU
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One piece of work.
+    """One piece of work: a pre-training, or a measurement of the pre-trained model.
 
-    Attributes:
-        part: pretrain, or a measurement of the pre-trained model: raw (without fine-tuning), sts
-            (after NLI and STSb), pairs (after in-batch training on pairs) or classify (as a
-            classifier).
-        family: Family of the model, such as bert.
-        seed: Seed of the run.
-        budget: Budget at which the model is measured; None: the piece is the pre-training.
+    The measurements are raw (without fine-tuning), sts (after NLI and STSb), pairs (after in-batch
+    training on pairs) and classify (as a classifier).
     """
 
     part: Part
-    family: str
+    family: str  # of the model, such as bert
     seed: int
-    budget: Budget | None = None
+    budget: Budget | None = None  # of the measurement; None: the piece is the pre-training
 
     @property
     def name(self) -> str:
@@ -308,15 +277,11 @@ def _of_seed(recipe: VariantsRecipe, seed: int) -> Iterator[Piece]:
 def at_budget(
     readings: Mapping[str, list[Reading]], family: str, budget: Budget, seconds: float | None
 ) -> Reading:
-    """Choose the checkpoint of a family at a budget.
+    """Choose the checkpoint of a family at a budget; ``readings`` are in order of their steps.
 
-    Args:
-        readings: Checkpoints of each family of one seed, in order of their steps.
-        family: The family.
-        budget: ``tokens``: the last checkpoint. ``seconds``: the last checkpoint within the limit
-            of the argument ``seconds``; the first checkpoint if all are later.
-        seconds: Limit in seconds of processor time; None: the time of the family whose
-            pre-training took the least processor time.
+    For ``tokens``, it is the last one. For ``seconds``, it is the last one within this limit of
+    processor time, or the first if all are later. The default limit is the time of the family whose
+    pre-training took the least processor time.
     """
     own = readings[family]
     if budget == "tokens":

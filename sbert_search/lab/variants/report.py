@@ -21,22 +21,15 @@ Found = Callable[[Piece], Result | None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Figure:
-    """One figure of a family at a budget.
+    """One figure of a family at a budget."""
 
-    Attributes:
-        values: Value of each seed that was measured, by seed.
-        mean: Mean over the seeds.
-        interval: 95 % interval of the mean; None for one seed.
-        difference: Mean difference from the first family, over the seeds that both families have;
-            None for the first family, and if there are no such seeds.
-        difference_interval: 95 % interval of that difference, not corrected for the number of
-            figures; None for fewer than two seeds.
-    """
-
-    values: dict[int, float]
-    mean: float
-    interval: tuple[float, float] | None
+    values: dict[int, float]  # by seed
+    mean: float  # over the seeds
+    interval: tuple[float, float] | None  # 95 % interval of the mean; None for one seed
+    # Mean difference from the first family, over the seeds that both families have; None for the
+    # first family, and if there are no such seeds.
     difference: float | None
+    # 95 % interval, not corrected for the number of figures; None for fewer than two seeds.
     difference_interval: tuple[float, float] | None
 
     @property
@@ -79,13 +72,7 @@ class VariantsReport:
 
 
 def figure(values: Mapping[int, float], first: Mapping[int, float] | None) -> Figure:
-    """Summarize one figure over seeds.
-
-    Args:
-        values: Value of each seed.
-        first: Values of the first family, for differences seed by seed; None if ``values`` belong
-            to the first family.
-    """
+    """Summarize the values of each seed; differences from the ``first`` family are seed by seed."""
     shared = [] if first is None else sorted(values.keys() & first.keys())
     gains = [values[seed] - first[seed] for seed in shared] if first else []
     return Figure(
@@ -100,12 +87,7 @@ def figure(values: Mapping[int, float], first: Mapping[int, float] | None) -> Fi
 def figures_of(
     families: Sequence[str], results: Mapping[str, Mapping[int, Mapping[str, float]]]
 ) -> dict[str, dict[str, Figure]]:
-    """Summarize the figures of all families.
-
-    Args:
-        families: The families; differences are from the first one.
-        results: Figures by family, seed and name.
-    """
+    """Summarize ``results``, by family, seed and name; differences are from the first family."""
     names = dict.fromkeys(
         name for family in families for own in results[family].values() for name in own
     )
@@ -131,16 +113,7 @@ def collect(
     seconds: float | None,
     made: MadeWith,
 ) -> VariantsReport:
-    """Gather the results of all finished pieces.
-
-    Args:
-        recipe: Settings of the comparison.
-        families: The families, in order.
-        pieces: All pieces.
-        found: Returns the result of a piece, or None if it is not finished.
-        seconds: `VariantsRecipe.seconds`.
-        made: Code, machine and libraries.
-    """
+    """Gather the results of all finished pieces; ``seconds`` is `VariantsRecipe.seconds`."""
     seeds = sorted({piece.seed for piece in pieces})
     curves = {
         family: {

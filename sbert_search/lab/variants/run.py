@@ -34,10 +34,10 @@ from sbert_search.train.loop.log import LOG
 
 
 class PlannedPiece(TypedDict):
-    """A piece of a comparison, and its estimated seconds or None if it is finished."""
+    """A piece of a comparison."""
 
     piece: str
-    seconds: float | None
+    seconds: float | None  # estimated; None: finished
 
 
 class VariantsOptions(TypedDict, total=False):
@@ -102,10 +102,7 @@ def analyze_variants(
 def plan_variants(
     recipe: str | Path, out: str | Path, **options: Unpack[VariantsOptions]
 ) -> list[PlannedPiece]:
-    """List the pieces of a comparison with their estimated times; nothing is written.
-
-    Arguments and `ConfigError` are as for `analyze_variants`.
-    """
+    """List the pieces of a comparison with their estimated times; nothing is written."""
     return _opened(recipe, out, options).planned()
 
 
@@ -143,7 +140,6 @@ class _Run:
         self.plan = plan(recipe, options.get("seeds", 3))
 
     def estimate(self) -> Callable[[Piece], float]:
-        """Return a function that estimates the seconds of a piece from the finished pieces."""
         folder = self.out / "work"
         model = pretrain_recipe(
             self.recipe, TEACHER, 0, vocabulary=folder / "vocabulary", tokens=folder / "tokens"
@@ -158,7 +154,6 @@ class _Run:
         return estimator(self.plan, self.pieces.found, cost)
 
     def planned(self) -> list[PlannedPiece]:
-        """Return each piece with its estimated time."""
         estimate = self.estimate()
         return [
             {"piece": each.name, "seconds": None if self.pieces.found(each) else estimate(each)}
@@ -186,7 +181,6 @@ class _Run:
                 self.measuring.slim(piece)
 
     def is_ready(self, piece: Piece) -> bool:
-        """Whether the pre-trainings that a piece needs are finished."""
         if piece.part != "pretrain":
             families = self.recipe.ordered
             return all(
@@ -214,22 +208,18 @@ class _Run:
         return self.measuring.measure(piece, reading)
 
     def needs_teacher(self, piece: Piece) -> bool:
-        """Whether a pre-training learns from the teacher."""
         return piece.family == "distilbert"
 
     def teacher(self, piece: Piece) -> Piece:
-        """Return the pre-training of the teacher of the same seed."""
         return Piece("pretrain", TEACHER, piece.seed)
 
     def copy_log(self, piece: Piece) -> None:
-        """Copy the log of a pre-training beside the report."""
         logs = self.out / "logs"
         logs.mkdir(parents=True, exist_ok=True)
         name = f"{piece.family}-{piece.seed}.jsonl"
         replace_file(logs / name, (self.measuring.run_folder(piece) / LOG).read_bytes())
 
     def report(self) -> VariantsReport:
-        """Gather the report of the finished pieces."""
         return collect(
             to_mapping(self.recorded),
             self.recipe.ordered,
@@ -241,16 +231,7 @@ class _Run:
 
 
 def claim(work: Path, recipe: VariantsRecipe, *, record: bool = True) -> None:
-    """Record the recipe in the folder of the runs; refuse a folder of another recipe.
-
-    Args:
-        work: Folder of the runs; it is made if it does not exist.
-        recipe: The comparison.
-        record: Whether to write the recipe; False: only check the folder.
-
-    Raises:
-        ConfigError: The folder holds results of another recipe.
-    """
+    """Refuse a folder of another recipe; if ``record``, write the recipe into the folder."""
     file, text = work / "recipe.toml", to_toml(to_mapping(recipe))
     results = file.exists() and any(each != file for each in work.iterdir())
     if results and file.read_text(encoding="utf-8") != text:

@@ -1,9 +1,5 @@
 """One Transformer encoder for all models of the BERT family, from token ids to hidden states.
 
-`config` describes an encoder, and has the published configurations. `PackedTokens` is a batch
-without padding, `Encoder` is the model, and `weights` reads and writes the published
-file formats (layouts).
-
 Self-attention is computed in one of five ways. The first four compute packed batches: the tokens of
 all texts concatenated without padding.
 

@@ -148,8 +148,8 @@ class EncoderConfig:
     def block_order(self) -> list[int]:
         """Indices of the blocks in the order in which they are applied.
 
-        Consecutive layers share a group of blocks, as in ALBERT. If the number of layers is not
-        a multiple of the number of groups, some groups are applied in one layer more than others.
+        Consecutive layers share a group of blocks, as in ALBERT. If the number of layers is not a
+        multiple of the number of groups, some groups are applied in one layer more than others.
         """
         groups = self.layer_groups or self.layers
         return [
@@ -229,11 +229,7 @@ PRESETS: dict[str, EncoderConfig] = {
 
 
 def preset(name: str) -> EncoderConfig:
-    """Look up a published configuration.
-
-    Raises:
-        ConfigError: The name is unknown; the message suggests the nearest name or lists all.
-    """
+    """Look up a published configuration."""
     if name not in PRESETS:
         raise ConfigError(unknown_name(name, name, PRESETS, "encoder"))
     return PRESETS[name]
@@ -260,15 +256,11 @@ def _block_parameters(config: EncoderConfig) -> int:
 
 
 def flops_per_token(config: EncoderConfig, length: int) -> int:
-    """Count the floating-point operations per token of a forward pass.
+    """Count the operations per token of a forward pass over texts of ``length`` tokens.
 
     A multiplication and an addition are two operations. Only matrix products count. The projections
     of relative positions are left out, because they are computed once for a whole batch, and the
     pooler, because it is computed once for a text.
-
-    Args:
-        config: The encoder.
-        length: Number of tokens of each text.
     """
     hidden = config.hidden_size
     block = 2 * (4 * hidden * hidden + 2 * hidden * config.intermediate_size)

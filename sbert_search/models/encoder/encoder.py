@@ -65,19 +65,13 @@ class Block(nn.Module):
         return self.finish(context, states[selected.rows])
 
     def finish(self, context: Tensor, states: Tensor) -> Tensor:
-        """Add the output of attention to the query states, then apply the feed-forward layer.
-
-        Args:
-            context: Output of attention.
-            states: Query states, from which the queries were computed.
-        """
+        """Add the output of attention to the states of the queries, then feed forward."""
         states = self.attention_norm(self._add(context, states))
         output = self.down(self.activation(self.up(states)))
         out: Tensor = self.output_norm(self._add(output, states))
         return out
 
     def _add(self, output: Tensor, states: Tensor) -> Tensor:
-        """Apply dropout to the output of a layer and add the residual."""
         # On a CPU, torch adds tensors of two types without vector instructions. The output is
         # therefore converted first.
         return dropout(output, self.dropout, self.training).to(states.dtype) + states
@@ -86,8 +80,8 @@ class Block(nn.Module):
 class EmbeddableTokens(Protocol):
     """The attributes of a batch that `Embeddings` reads.
 
-    The tensors of a packed batch, without padding, are (total,). Those of a padded batch are
-    (batch, seq_len), but its positions are (seq_len,).
+    The tensors of a packed batch are (total,). Those of a padded batch are (batch, seq_len), but
+    its positions are (seq_len,).
     """
 
     @property
@@ -126,15 +120,12 @@ class Embeddings(nn.Module):
             self.project = nn.Linear(width, config.hidden_size)
 
     def forward(self, tokens: EmbeddableTokens) -> Tensor:
-        """Embed a batch; float (..., hidden).
-
-        Segment ids are ignored if the encoder has no segment embeddings.
-        """
+        """Embed a batch; float (..., hidden)."""
         config = self.config
         states = self.word(tokens.input_ids)
         if config.position_embeddings:
             states = states + self.position(self._positions(tokens))
-        if config.token_type_vocab:
+        if config.token_type_vocab:  # otherwise segment ids are ignored
             states = states + self._segments(tokens)
         states = dropout(self.norm(states), config.hidden_dropout, self.training)
         return self.project(states) if config.embedding_size is not None else states
@@ -159,28 +150,17 @@ class Embeddings(nn.Module):
 
 @dataclass(frozen=True, eq=False)
 class EncoderOutput:
-    """The output of an encoder for a batch.
+    """The output of an encoder for a batch; fields that were not requested are empty."""
 
-    Attributes:
-        hidden_states: States after the last layer, float (total, hidden), for all tokens in the
-            order of the batch; or float (n, hidden) for the requested rows.
-        layer_states: The embeddings, then the states after each block; empty if not requested.
-        attentions: For each block, the attention probabilities of each text, float (heads, length,
-            length); empty if not requested. A block that is applied several times has several
-            entries.
-    """
-
-    hidden_states: Tensor
-    layer_states: tuple[Tensor, ...] = ()
+    hidden_states: Tensor  # float (total, hidden) in the order of the batch, or of the rows wanted
+    layer_states: tuple[Tensor, ...] = ()  # the embeddings, then the states after each block
+    # For each application of a block, the attention probabilities of each text, float (heads,
+    # length, length).
     attentions: tuple[tuple[Tensor, ...], ...] = ()
 
 
 class Encoder(nn.Module):
-    """A bidirectional Transformer over packed tokens. Its initial weights are random.
-
-    In a packed batch, the tokens of all texts are concatenated without padding. Each token is one
-    row of the batch, and ``total`` is the number of rows.
-    """
+    """A bidirectional Transformer over packed tokens. Its initial weights are random."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -201,19 +181,11 @@ class Encoder(nn.Module):
         output_layers: bool = False,
         output_attentions: bool = False,
     ) -> EncoderOutput:
-        """Encode a batch.
+        """Encode a batch on the encoder's device; its texts may be in any order.
 
-        Args:
-            tokens: The batch, on the encoder's device; its texts may be in any order.
-            rows: Rows of the batch whose last-layer states are returned, int64 (n,), in any order.
-                If the configuration allows, the last block computes only these rows. None: all
-                rows.
-            output_layers: Whether to return the states of every layer.
-            output_attentions: Whether to return the attention probabilities.
-
-        Raises:
-            ValueError: A text has more tokens than the encoder has positions.
-            ModelError: A token id is outside the vocabulary. This is checked on a CPU only.
+        ``rows`` are the rows whose last-layer states are returned, int64 (n,), in any order; None:
+        all rows. If the configuration allows, the last block computes only these rows. A text with
+        more tokens than positions is refused; a token id outside the vocabulary on a CPU only.
         """
         self._check(tokens)
         ordered = tokens.by_length()
@@ -245,7 +217,6 @@ class Encoder(nn.Module):
 
     @property
     def _can_select(self) -> bool:
-        """Whether the last block can compute only some rows."""
         config = self.config
         plain = config.attention_terms == ("c2c",) and config.key_bias and not config.causal
         return plain and not self.frozen
@@ -274,11 +245,7 @@ class Encoder(nn.Module):
         return output.hidden_states[tokens.first_rows]
 
     def pool_first(self, first_states: Tensor) -> Tensor:
-        """Pass the states of first tokens through the pooler; float (batch, hidden).
-
-        Raises:
-            ModelError: The encoder has no pooler.
-        """
+        """Pass the states of first tokens through the pooler; float (batch, hidden)."""
         if self.pooler is None:
             raise ModelError("This encoder has no pooler; it was made or saved without one.")
         return torch.tanh(self.pooler(first_states))

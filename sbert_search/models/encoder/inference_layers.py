@@ -82,9 +82,6 @@ def freeze(encoder: Encoder) -> Encoder:
     The encoder is also set to evaluation mode, and its gradients are turned off. If there is no
     faster layer (mps, float32 on CUDA, types that oneDNN does not support on a CPU), nothing else
     is changed. An encoder with replaced layers can no longer be trained, moved or saved.
-
-    Returns:
-        The same encoder.
     """
     encoder.eval().requires_grad_(False)
     weight, activation = encoder.embeddings.word.weight, encoder.config.activation
@@ -102,7 +99,7 @@ def freeze(encoder: Encoder) -> Encoder:
 
 
 def pack(block: Block, activation: str) -> Block:
-    """Convert the weights of one block on a CPU to oneDNN's layout, in place; see `freeze`."""
+    """Convert the weights of one block on a CPU to oneDNN's layout, in place."""
     block.add_module("up", PackedLinear(block.up, activation))
     block.activation = nn.Identity()
     _pack(block, "down")
@@ -130,13 +127,7 @@ _TINY = 1e-30  # keeps divisors above 0
 
 
 class ChannelRange(NamedTuple):
-    """The inputs of a linear layer in a calibration; each field is float32 (in_features,).
-
-    Attributes:
-        low: Lowest value of each channel.
-        high: Highest value of each channel.
-        mean: Mean of each channel.
-    """
+    """The inputs of a linear layer in a calibration, by channel; each is float32 (in_features,)."""
 
     low: Tensor
     high: Tensor
@@ -158,24 +149,15 @@ class Levels(NamedTuple):
 
 
 class RangeCounter:
-    """Counts the input values of int8 layers, and how many of them exceed the calibrated range.
-
-    Attributes:
-        values: Number of input values.
-        beyond: Number of input values beyond the calibrated range. They were rounded to the limits
-            of the range.
-    """
+    """Counts the input values of int8 layers, and how many of them exceed the calibrated range."""
 
     def __init__(self) -> None:
+        # Values beyond the range were rounded to its limits.
         self.values = self.beyond = 0
         self._lock = threading.Lock()
 
     def count(self, levels: Tensor) -> None:
-        """Count the inputs of one product.
-
-        Args:
-            levels: The rounded inputs, uint8 of any shape.
-        """
+        """Count the rounded inputs of one product, uint8 of any shape."""
         beyond = 0
         if levels.numel() and (levels.amax() > _HIGHEST or levels.amin() < _LOWEST):
             array = levels.numpy()
@@ -193,17 +175,10 @@ class RangeCounter:
 class Int8Linear(nn.Module):
     """A linear layer with an optional activation, computed from 8-bit inputs and weights.
 
-    Args:
-        linear: The layer in float32 on the CPU.
-        inputs: Ranges of the layer's inputs, measured by a calibration.
-        counter: Counts the input values, and those beyond the calibrated range.
-        activation: gelu, gelu_tanh, relu or None.
-        dtype: Type of the outputs, float32 or bfloat16.
-        levels: Levels of the inputs, if the previous layer rounds its outputs to these levels.
-            None: the inputs are floats. This layer divides their channels by factors and rounds
-            them.
-        output_levels: Levels to which the outputs are rounded; the next layer must have them as
-            ``levels``. None: the outputs are of type ``dtype``.
+    ``linear`` is in float32 on the CPU. ``levels`` are given if the previous layer rounds its
+    outputs to them; otherwise the inputs are floats, whose channels this layer divides by factors
+    before it rounds them. ``output_levels``, if given, are those of the next layer; otherwise the
+    outputs are of type ``dtype``, float32 or bfloat16.
     """
 
     def __init__(
@@ -240,12 +215,7 @@ class Int8Linear(nn.Module):
         self._fewest_rows = fewest_rows(len(weight))
 
     def forward(self, states: Tensor) -> Tensor:
-        """Transform (rows, inputs) to (rows, outputs), without gradients.
-
-        Args:
-            states: Floats, or uint8 levels. Levels are the output of a layer whose
-                ``output_levels`` are the ``levels`` of this layer.
-        """
+        """Transform (rows, inputs), floats or uint8 levels, to (rows, outputs)."""
         if states.dtype != torch.uint8:
             states = quantize(states.float() * self._inverse, self._levels)
         self._counter.count(states)
@@ -281,15 +251,10 @@ class _ExactLinear(PackedLinear):
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """Measurements of an encoder on some texts, which `freeze_int8` needs.
+    """Measurements of an encoder on some texts, which `freeze_int8` needs."""
 
-    Attributes:
-        ranges: Ranges of the inputs of each linear layer, by its name in `linear_layers`.
-        exact: Names of the layers that are too inexact in int8 and are not computed in int8.
-    """
-
-    ranges: Mapping[str, ChannelRange]
-    exact: frozenset[str] = frozenset()
+    ranges: Mapping[str, ChannelRange]  # inputs of each layer, by its name in `linear_layers`
+    exact: frozenset[str] = frozenset()  # layers too inexact in int8
 
 
 def linear_layers(encoder: Encoder) -> Iterator[tuple[str, nn.Module, str]]:
@@ -305,24 +270,13 @@ def linear_layers(encoder: Encoder) -> Iterator[tuple[str, nn.Module, str]]:
 def freeze_int8(
     encoder: Encoder, calibration: Calibration, exact: torch.dtype = torch.float32
 ) -> RangeCounter:
-    """Replace the linear layers of an encoder by int8 layers, in place.
+    """Replace the linear layers of an encoder in float32 on the CPU by int8 layers, in place.
 
     This cannot be undone: the encoder can no longer be trained, moved or saved. Embeddings, layer
-    norms, residuals and relative positions stay in float32.
-
-    Args:
-        encoder: The encoder in float32 on the CPU.
-        calibration: Ranges of the inputs of the encoder's linear layers.
-        exact: Type of attention without relative positions, and of the layers in
-            ``calibration.exact``: float32 or bfloat16. If oneDNN does not support bfloat16 on this
-            CPU, float32 is used.
-
-    Returns:
-        The counter of the input values of all int8 layers.
-
-    Raises:
-        ConfigError: torch has no oneDNN, or this CPU computes int8 products wrongly or far too
-            slowly.
+    norms, residuals and relative positions stay in float32. ``exact``, float32 or bfloat16, is the
+    type of attention without relative positions, and of the layers in ``calibration.exact``;
+    without bfloat16 in oneDNN on this CPU, it is float32. The result counts the inputs of all int8
+    layers. A CPU that computes int8 products wrongly or far too slowly is refused.
     """
     encoder.eval().requires_grad_(False)
     encoder.frozen = True
@@ -347,19 +301,7 @@ def replace_layers(
     counter: RangeCounter,
     exact: torch.dtype,
 ) -> None:
-    """Replace the linear layers of one block, in place.
-
-    Args:
-        block: The block in float32 on the CPU.
-        number: Number of the block in the encoder, from 0.
-        config: Settings of the encoder.
-        calibration: As for `freeze_int8`.
-        counter: Counts the input values, and those beyond the calibrated range.
-        exact: As for `freeze_int8`.
-
-    Raises:
-        ConfigError: As for `freeze_int8`.
-    """
+    """Replace the linear layers of block ``number``, in place, as `freeze_int8` does."""
     ranges, kept = calibration.ranges, calibration.exact
 
     def replace(
@@ -402,11 +344,7 @@ def replace_layers(
 
 
 def _smoothing_factors(weight: Tensor, inputs: ChannelRange) -> Tensor:
-    """Return the factor by which each input channel is divided, float32 (in_features,).
-
-    Channels and weights that are nearly 0 are treated as if they were a little larger, so that no
-    factor is extreme.
-    """
+    """Return the factor by which each input channel is divided, float32 (in_features,)."""
     channel = torch.maximum(inputs.low.abs(), inputs.high.abs())
     column = weight.abs().amax(dim=0)
     channel = channel.clamp(min=float(channel.max()) * _LEAST + _TINY)
@@ -425,9 +363,6 @@ def _rounded_weight(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _largest_sum(weight: Tensor) -> Tensor:
-    """Return the largest sum of the positive weights of a pair, by output channel.
-
-    Weights 0 and 1 are a pair, and so are 2 and 3; see `int8_kernels.clips_pairs`.
-    """
+    """Return the largest sum of the positive weights of a pair (0 and 1, 2 and 3) by output."""
     positive = F.pad(weight.clamp(min=0), (0, weight.shape[1] % 2))
     return positive.view(len(weight), -1, 2).sum(dim=2).amax(dim=1)

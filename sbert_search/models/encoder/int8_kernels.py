@@ -36,16 +36,12 @@ _SMALL_PRODUCT = 256
 
 @typed_lru_cache(maxsize=256)
 def clips_pairs(outputs: int, inputs: int) -> bool:
-    """Return whether this CPU clips sums of two products in products of this shape.
+    """Return whether this CPU clips sums of two products; refuse one that is wrong or far too slow.
 
     A CPU without VNNI instructions multiplies an input level (0 to 255) by a weight, adds the
     product of the next input and weight in 16 bits, and clips the sum. Weights 0 and 1 are such a
     pair, and 2 and 3. No sum is clipped if the weights of the same sign in a pair add up to at most
     128 in absolute value.
-
-    Raises:
-        ConfigError: oneDNN is missing, or its product is wrong, or it takes many times as long as
-            in float32.
     """
     if not torch._C._has_mkldnn:
         raise ConfigError("precision int8 needs a torch with oneDNN; use --precision fp32.")
@@ -71,19 +67,13 @@ def clips_pairs(outputs: int, inputs: int) -> bool:
 def fewest_rows(outputs: int) -> int:
     """Return the minimum number of rows of a product with this number of outputs.
 
-    In a product of fewer rows, the last bits of a row can differ from those of the same row in a
-    larger product.
+    With fewer, the last bits of a row can differ from those of the same row in a larger product.
     """
     return max(2, _SMALL_PRODUCT // outputs + 1)
 
 
 def quantize(values: Tensor, levels: tuple[float, int]) -> Tensor:
-    """Round numbers to levels, uint8 of the same shape; numbers beyond the levels are clipped.
-
-    Args:
-        values: Float32, contiguous.
-        levels: Scale and zero point: level = round(value / scale) + zero_point.
-    """
+    """Round contiguous float32 to uint8: round(value / scale) + zero_point, from 0 to 255."""
     scale, zero_point = levels
     if not hasattr(torch, "quantize_per_tensor"):  # torch announces that it will be removed
         return values.mul(1 / scale).round_().add_(zero_point).clamp_(0, 255).to(torch.uint8)
@@ -104,10 +94,7 @@ def _silence_deprecation() -> None:
 
 
 def _is_right(outputs: int, inputs: int, pair: tuple[int, int]) -> bool:
-    """Whether products of the largest levels and a repeated pair of weights are exact.
-
-    Half of the outputs have the negated pair.
-    """
+    """Whether products of the largest levels and a repeated pair of weights are exact."""
     product = _product(outputs, inputs, pair)()
     exact = 255.0 * _weights(outputs, inputs, pair).sum(dim=1, dtype=torch.float64)
     return torch.allclose(product.double(), exact.expand(_ROWS, outputs), rtol=1e-5)
@@ -137,15 +124,8 @@ def _product(outputs: int, inputs: int, pair: tuple[int, int]) -> Callable[[], T
 
 
 def _fastest_seconds(work: Callable[[], object], enough: float = 0.0) -> float:
-    """Return the time of the fastest of 3 to 20 runs.
-
-    There are several runs because most of them may be interrupted on a busy machine.
-
-    Args:
-        work: Function to time.
-        enough: Number of seconds. After 3 or more runs, no further run is made if the fastest run
-            took at most this time.
-    """
+    """Return the time of the fastest of 3 to 20 runs; ``enough`` seconds end them after the 3rd."""
+    # There are several runs because most of them may be interrupted on a busy machine.
     fastest = math.inf
     for number in range(_RUNS):
         start = time.perf_counter()

@@ -25,40 +25,28 @@ class Layout:
     In ``names`` and ``block_names``, the names of parameters omit the endings ``.weight`` and
     ``.bias``. If one parameter of `Encoder` has several published names, its rows are published in
     parts of equal size, one under each name, in order.
-
-    Attributes:
-        model_type: Value of ``model_type`` in ``config.json``.
-        architecture: Name of the class of the encoder without a head in the library transformers.
-        prefix: Text before the name of each encoder parameter if the model has a head.
-        settings: Maps a field of `EncoderConfig` to its key in ``config.json``.
-        defaults: The published default of each key that ``config.json`` may omit.
-        read_more: Computes, from all keys, the fields that are not a copy of one key.
-        write_more: Computes, from all fields, the keys that are not a copy of one field.
-        required: Maps a key of ``config.json`` to its only value that this encoder supports.
-        names: Maps a parameter of `Encoder` outside the blocks to its published names.
-        block: Published prefix of the names in a block. The placeholder ``{block}`` is the number
-            of the block. ALBERT has two other placeholders: ``{group}``, the number of a group of
-            blocks that several layers share, and ``{inner}``, the number of the block in the group.
-        block_names: Maps a parameter of a block to its published names.
-        per_head: Names in a block of the joint projections of queries, keys and values that are
-            published head by head: first the rows of query, key and value of the first attention
-            head, then those of the second, and so on.
-        model_heads: Prefixes of the published names of model heads, such as classifiers.
     """
 
-    model_type: str
-    architecture: str
-    prefix: str
-    settings: Mapping[str, str]
-    defaults: Keys
+    model_type: str  # value in ``config.json``
+    architecture: str  # class of the encoder without a head in transformers
+    prefix: str  # before the names of encoder parameters if the model has a head
+    settings: Mapping[str, str]  # field of `EncoderConfig` -> key of ``config.json``
+    defaults: Keys  # of each key that ``config.json`` may omit
+    # Computes, from all keys, the fields that are not a copy of one key.
     read_more: Callable[[Keys], dict[str, object]] = lambda keys: {}
+    # Computes, from all fields, the keys that are not a copy of one field.
     write_more: Callable[[EncoderConfig], dict[str, object]] = lambda config: {}
-    required: Keys = field(default_factory=dict)
-    names: Mapping[str, tuple[str, ...]]
+    required: Keys = field(default_factory=dict)  # key -> its only value that is supported
+    names: Mapping[str, tuple[str, ...]]  # parameter outside the blocks -> published names
+    # Published prefix of the names in a block. ``{block}`` is the number of the block. ALBERT has
+    # ``{group}``, the number of a group of blocks that several layers share, and ``{inner}``, the
+    # number of the block in the group.
     block: str
-    block_names: Mapping[str, tuple[str, ...]]
+    block_names: Mapping[str, tuple[str, ...]]  # parameter of a block -> published names
+    # Joint projections of queries, keys and values that are published head by head: first the rows
+    # of query, key and value of the first attention head, then those of the second, and so on.
     per_head: frozenset[str] = frozenset()
-    model_heads: tuple[str, ...] = ()
+    model_heads: tuple[str, ...] = ()  # prefixes of the published names of heads
 
 
 _SETTINGS = {
@@ -124,7 +112,6 @@ BERT = Layout(
 
 
 def _whole(keys: Keys, name: str) -> int:
-    """Return the value of a key; raise ConfigError if it is not a whole number."""
     value = keys[name]
     if isinstance(value, int) and not isinstance(value, bool):
         return value
@@ -347,15 +334,10 @@ _ACTIVATIONS = {
 
 
 def read_settings(path: Path) -> tuple[EncoderConfig, dict[str, object]]:
-    """Read a ``config.json``.
+    """Read a ``config.json``: the encoder's settings, without a pooler, and all keys of the file.
 
-    Returns:
-        The encoder's settings, without a pooler (the weights tell whether there is one), and all
-        keys of the file.
-
-    Raises:
-        ModelError: The file is missing or not a JSON object, or `Encoder` does not implement
-            the model's architecture.
+    The weights tell whether there is a pooler. An architecture that `Encoder` does not implement is
+    refused as ModelError.
     """
     try:
         keys = json.loads(path.read_text(encoding="utf-8"))
@@ -375,7 +357,7 @@ def read_settings(path: Path) -> tuple[EncoderConfig, dict[str, object]]:
 
 
 def most_positions(keys: Mapping[str, object]) -> int | None:
-    """Maximum tokens of a text by a ``config.json``; None if there is no limit or it is unknown."""
+    """Most tokens of a text by a ``config.json``; None if there is no limit or it is unknown."""
     if str(keys.get("model_type")) not in LAYOUTS:
         return None
     try:
@@ -386,11 +368,7 @@ def most_positions(keys: Mapping[str, object]) -> int | None:
 
 
 def from_settings(keys: Mapping[str, object]) -> EncoderConfig:
-    """Translate the keys of a ``config.json`` whose ``model_type`` is in `LAYOUTS`.
-
-    Raises:
-        ConfigError: This encoder does not support a value.
-    """
+    """Translate the keys of a ``config.json`` whose ``model_type`` is in `LAYOUTS`."""
     layout = LAYOUTS[str(keys["model_type"])]
     keys = {**layout.defaults, **{key: value for key, value in keys.items() if value is not None}}
     for key, value in layout.required.items():
@@ -413,9 +391,6 @@ def to_settings(config: EncoderConfig) -> dict[str, object]:
     The keys are translated back, to check that no setting is lost. Two settings have no key:
     ``pooler`` and ``causal``. A reader knows from the weights whether there is a pooler, so the
     layout must have a name for these weights. ``causal`` is for tests only, and is not checked.
-
-    Raises:
-        ConfigError: The file format of the model family (layout) cannot store one of the settings.
     """
     layout = LAYOUTS[config.layout]
     keys = _write_keys(config, layout)

@@ -37,39 +37,24 @@ class Run(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Adjacent texts of similar length, which attention pads to one length and computes together.
+    """Adjacent texts of similar length that attention pads to one length and computes at once."""
 
-    Attributes:
-        rows: Rows of the window's texts in any (total, ...) matrix of the batch.
-        texts: Number of texts.
-        length: Number of tokens of each text, padding included.
-        padded_rows: Row of each token in a padded (texts x length, ...) matrix, int64 (n,). None:
-            the texts have equal lengths and need no padding.
-        bias: Tensor to add to attention scores: 0 for a token, -inf for padding, float (texts, 1,
-            length). None: there is no padding.
-    """
-
-    rows: slice
+    rows: slice  # of the texts in any (total, ...) matrix of the batch
     texts: int
-    length: int
+    length: int  # of each text, padding included
+    # Row of each token in a padded (texts x length, ...) matrix, int64 (n,), and the tensor to add
+    # to attention scores, 0 for a token, -inf for padding, float (texts, 1, length). None: the
+    # texts have equal lengths and need no padding.
     padded_rows: Tensor | None
     bias: Tensor | None
 
 
 class ByLength(NamedTuple):
-    """A batch reordered so that texts of equal length are adjacent, and the original order.
-
-    Attributes:
-        tokens: The reordered batch.
-        texts: For each text of the reordered batch, its index in the original batch. None if the
-            order did not change.
-        rows: For each row of the reordered batch, its row in the original batch, int64 (total,).
-            None if the order did not change.
-    """
+    """A batch reordered so that texts of equal length are adjacent, and the original order."""
 
     tokens: PackedTokens
-    texts: list[int] | None
-    rows: Tensor | None
+    texts: list[int] | None  # original index of each text; None: the order did not change
+    rows: Tensor | None  # original row of each row, int64 (total,); None likewise
 
     def restore(self, values: Tensor) -> Tensor:
         """Put (total, ...) values of the reordered batch into the original order."""
@@ -97,25 +82,12 @@ class ByLength(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PackedTokens:
-    """The tokens of all texts of a batch, one text after the other.
+    """The tokens of all texts of a batch, one text after the other."""
 
-    Attributes:
-        input_ids: Token ids, int64 (total,).
-        lengths: Number of tokens of each text, at least 1; their sum is ``total``.
-        token_type_ids: Segment id of each token, int64 (total,); None: all are 0.
-        starts_buffer: Tensor that `starts` returns; None: `starts` is computed from ``lengths``.
-            See `with_buffers`.
-        positions_buffer: Tensor that `positions` returns; None: `positions` is computed from
-            ``lengths``.
-
-    Raises:
-        ValueError: A text has no tokens, or the sum of the lengths is not the number of tokens.
-    """
-
-    input_ids: Tensor
-    lengths: tuple[int, ...]
-    token_type_ids: Tensor | None = None
-    starts_buffer: Tensor | None = None
+    input_ids: Tensor  # int64 (total,)
+    lengths: tuple[int, ...]  # of each text, at least 1
+    token_type_ids: Tensor | None = None  # segment ids, int64 (total,); None: all 0
+    starts_buffer: Tensor | None = None  # see `with_buffers`; None: computed from ``lengths``
     positions_buffer: Tensor | None = None
 
     def __post_init__(self) -> None:

@@ -1,8 +1,4 @@
-"""Measure in which precision a CPU computes the layers of an encoder fastest.
-
-One block of the encoder, with the weights of the encoder, is timed in each precision. Embedding,
-reranking and training use this module.
-"""
+"""Measure, on one block with its weights, in which precision a CPU computes an encoder fastest."""
 
 from __future__ import annotations
 
@@ -42,11 +38,8 @@ _FEWEST_WEIGHTS = 1 << 17  # with fewer weights in a block, fp32 is used without
 def inference_precision(encoder: Encoder) -> Verdict | None:
     """Find the precision in which this CPU computes an encoder fastest in inference.
 
-    Args:
-        encoder: The encoder in float32 on the CPU; it is not changed.
-
-    Returns:
-        The verdict; None if the blocks are so small that the precision does not matter.
+    The encoder is in float32 on the CPU; it is not changed. None: the blocks are so small that the
+    precision does not matter.
     """
     if _weights(encoder) < _FEWEST_WEIGHTS:
         return None
@@ -63,13 +56,8 @@ def inference_precision(encoder: Encoder) -> Verdict | None:
 def training_precision(encoder: Encoder, *, tokens: int, length: int) -> Verdict | None:
     """Find the precision in which this CPU trains an encoder fastest; its weights stay in fp32.
 
-    Args:
-        encoder: The encoder in float32 on the CPU; it is not changed.
-        tokens: Number of tokens of a forward pass.
-        length: Mean number of tokens of a text.
-
-    Returns:
-        The verdict; None if the blocks are so small that the precision does not matter.
+    ``tokens`` is the number of tokens of a forward pass, ``length`` the mean number of tokens of a
+    text. Encoder and result are as in `inference_precision`.
     """
     if _weights(encoder) < _FEWEST_WEIGHTS:
         return None
@@ -108,17 +96,9 @@ def _trained(encoder: Encoder, dtype: torch.dtype, texts: Sequence[int]) -> Cand
 
 
 def fastest_with_int8(encoder: Encoder, calibration: Calibration) -> Verdict | None:
-    """Find the fastest of fp32, bf16 and int8 for an encoder in inference on this CPU.
+    """Find the fastest of fp32, bf16 and int8 as `inference_precision` does.
 
-    Args:
-        encoder: As for `inference_precision`.
-        calibration: Ranges of the inputs of the encoder's layers.
-
-    Returns:
-        As for `inference_precision`.
-
-    Raises:
-        ConfigError: As for `freeze_int8`.
+    ConfigError: this CPU computes int8 products wrongly or far too slowly.
     """
     exact = inference_precision(encoder)
     if exact is None:
@@ -160,8 +140,6 @@ def _frozen(encoder: Encoder, dtype: torch.dtype, batches: Sequence[Sequence[int
 def _timed(
     encoder: Encoder, block: Block, dtype: torch.dtype, batches: Sequence[Sequence[int]]
 ) -> Candidate:
-    """Prepare the timing of a block on hidden states of type ``dtype``."""
-
     def timed(lengths: Sequence[int]) -> Timed:
         tokens = _packed(lengths)
         states, distances = _states(encoder, tokens, dtype)

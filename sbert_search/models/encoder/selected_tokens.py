@@ -41,21 +41,12 @@ def varlen_attention(
     p: float,
     causal: bool = False,
 ) -> Tensor:
-    """Compute attention within each text of a packed batch, which has no padding.
+    """Compute attention within each text of a packed batch; float (n_queries, hidden).
 
-    Args:
-        query: Float (n_queries, heads, head_dim).
-        key: Float (total, heads, head_dim).
-        value: Float (total, heads, head_dim).
-        query_starts: Index of the first query of each text, then n_queries, int32 (batch + 1,).
-        key_starts: Index of the first key of each text, then the total, int32 (batch + 1,).
-        longest: Upper bound of the number of queries, and of keys, in one text.
-        scale: Factor on the scores.
-        p: Probability of setting an attention probability to 0.
-        causal: Whether a token attends only to itself and to tokens on its left.
-
-    Returns:
-        Float (n_queries, hidden).
+    The query is float (n_queries, heads, head_dim), key and value are float (total, heads,
+    head_dim). ``query_starts`` and ``key_starts``, int32 (batch + 1,), have the index of the first
+    query or key of each text, then their number. ``longest`` is an upper bound of the queries, and
+    of the keys, in one text.
 
     Source: Dao 2023, FlashAttention-2 (arXiv:2307.08691).
     """
@@ -79,17 +70,11 @@ def varlen_attention(
 
 @dataclass(frozen=True, eq=False)
 class SelectedTokens:
-    """The selected tokens of a batch.
+    """The selected tokens of a batch."""
 
-    Attributes:
-        rows: Row of each selected token in the batch, ascending, int64 (n,).
-        texts: Index of the text of each selected token, int64 (n,).
-        counts: Number of selected tokens in each text, int64 (batch,).
-    """
-
-    rows: Tensor
-    texts: Tensor
-    counts: Tensor
+    rows: Tensor  # of the batch, ascending, int64 (n,)
+    texts: Tensor  # index of the text of each token, int64 (n,)
+    counts: Tensor  # selected tokens of each text, int64 (batch,)
 
     @classmethod
     def of(cls, rows: Tensor, tokens: PackedTokens) -> SelectedTokens:
@@ -101,10 +86,7 @@ class SelectedTokens:
 
     @property
     def starts(self) -> Tensor:
-        """Index of the first selected token of each text, then the number n of selected tokens.
-
-        Int32 (batch + 1,).
-        """
+        """Index of the first selected token of each text, then n, int32 (batch + 1,)."""
         return F.pad(self.counts.cumsum(0), (1, 0)).to(torch.int32)
 
 
@@ -119,20 +101,10 @@ def selected_attention(
     p: float,
     varlen: bool,
 ) -> Tensor:
-    """Compute attention from the selected tokens to all tokens of their texts.
+    """Compute attention from n selected tokens to all tokens of their texts; float (n, hidden).
 
-    Args:
-        query: Query of each selected token, (n, heads, head_dim).
-        key: Key of every token, (total, heads, head_dim).
-        value: Value of every token, of the same shape as ``key``.
-        tokens: The batch. Adjacent texts of equal length are computed together.
-        selected: The selected tokens.
-        scale: Factor on the scores.
-        p: Probability of setting an attention probability to 0.
-        varlen: Whether to use `varlen_attention`, a CUDA kernel for texts of different lengths.
-
-    Returns:
-        Float (n, hidden).
+    The query is float (n, heads, head_dim); key and value are float (total, heads, head_dim). If
+    not ``varlen``, adjacent texts of equal length are computed together.
     """
     if varlen:
         return varlen_attention(

@@ -8,10 +8,6 @@
 - In all other cases, one run is computed after the other. A run is a group of adjacent texts of
   equal length. For inference in bfloat16 on a CPU, if attention is not causal, runs of at least 192
   tokens are computed by matrix products. Torch's fused attention computes all other runs.
-
-`explicit_attention` computes the scores as a tensor. It is used for relative positions, because
-their terms are added to the scores. `Attention` also uses this function for callers that need the
-probabilities, and for dropout that neither the CUDA kernel nor `dropout_attention` computes.
 """
 
 from __future__ import annotations
@@ -49,9 +45,7 @@ class RelativeHeads(NamedTuple):
     def scores(self, query: Tensor, key: Tensor) -> Tensor:
         """Sum of content-to-position and position-to-content scores, (texts, heads, len, len).
 
-        Args:
-            query: Scaled queries, (texts, heads, length, head_dim).
-            key: Scaled keys, of the same shape.
+        Query and key are scaled, (texts, heads, length, head_dim).
 
         Source: He et al. 2021, DeBERTa, section 3.1, equation 4 (arXiv:2006.03654). There, the
         position-to-content term uses the distance j - i. The published code and models use i - j,
@@ -69,10 +63,7 @@ class RelativeHeads(NamedTuple):
 
 
 def _rows_by_distance(table: Tensor, length: int) -> Tensor:
-    """Return rows of ``table`` for all distances between two tokens of a text, in ascending order.
-
-    The distances are 1 - length to length - 1; the result is (2 x length - 1, heads, head_dim).
-    """
+    """Return the rows for the distances 1 - length to length - 1 between two tokens of a text."""
     reach = table.shape[0] // 2
     distances = torch.arange(1 - length, length, device=table.device)
     return table[(distances + reach).clamp(0, 2 * reach - 1)]
@@ -125,18 +116,7 @@ class Heads(NamedTuple):
 def packed_attention(
     heads: Heads, tokens: PackedTokens, *, scale: float, dropout: float, causal: bool
 ) -> Tensor:
-    """Compute attention within each text without returning the probabilities.
-
-    Args:
-        heads: Queries, keys and values.
-        tokens: The batch. Adjacent texts of equal length are computed together.
-        scale: Factor on the scores.
-        dropout: Probability of setting an attention probability to 0.
-        causal: Whether a token attends only to itself and to tokens on its left.
-
-    Returns:
-        Float (total, hidden).
-    """
+    """Compute attention within each text, float (total, hidden), without its probabilities."""
     if has_varlen_kernel(heads.query):
         return varlen_attention(
             *heads,
@@ -173,19 +153,13 @@ def _are_products_faster(query: Tensor) -> bool:
 
 
 def _product_attention(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-    """Compute attention by two plain matrix products.
+    """Compute attention by two plain matrix products of bfloat16 (texts, heads, length, head_dim).
 
     torch's fused kernel multiplies small blocks, at a quarter of the speed of large products. The
     products here have as many scores as fit into the cache of a core. torch's softmax is slow over
     rows that do not fill its vector registers. Keys are therefore padded to a multiple of 32, and
-    the scores of the padding are set to -inf. docs/decisions.md: "bf16 attention on a CPU as
-    plain products".
-
-    Args:
-        query: Bfloat16 (texts, heads, length, head_dim).
-        key: Of the same type and shape.
-        value: Of the same type and shape.
-        scale: Factor on the scores.
+    the scores of the padding are set to -inf. docs/decisions.md: "bf16 attention on a CPU as plain
+    products".
     """
     shape, length = query.shape, query.shape[2]
     padding = -length % _VECTOR
@@ -213,18 +187,9 @@ def explicit_attention(
 ) -> tuple[Tensor, list[Tensor]]:
     """Compute attention within each text, and return its probabilities too.
 
-    Args:
-        heads: As for `packed_attention`.
-        tokens: As for `packed_attention`.
-        scale: As for `packed_attention`.
-        dropout: As for `packed_attention`.
-        causal: As for `packed_attention`.
-        content: Whether the scores include the content-to-content term.
-        positions: Projected relative positions, whose terms are added to the scores.
-
-    Returns:
-        The output of attention, float (total, hidden), and for each text the probabilities before
-        dropout, float (heads, queries, keys).
+    ``content`` is whether the scores include the content-to-content term; the terms of
+    ``positions`` are added. The result is float (total, hidden), and for each text the
+    probabilities before dropout, float (heads, queries, keys).
     """
     outputs: list[Tensor] = []
     probabilities: list[Tensor] = []
@@ -273,20 +238,12 @@ class Attention(nn.Module):
         distances: Tensor | None = None,
         output_probs: bool = False,
     ) -> tuple[Tensor, Sequence[Tensor]]:
-        """Compute attention within each text.
+        """Compute attention within each text, float (total, hidden), from states of that shape.
 
-        Args:
-            states: Input, float (total, hidden).
-            tokens: The batch. Adjacent texts of equal length are computed together.
-            queries: States from which queries are computed, (total, hidden); None: ``states``.
-                DeBERTa's mask decoder passes states with absolute positions added.
-            distances: Embeddings of relative positions, (2 x reach, hidden), for the distances from
-                -reach to reach - 1; None: attention has no relative positions.
-            output_probs: Whether to return the probabilities.
-
-        Returns:
-            The output, float (total, hidden), and the probabilities of each text, (heads, length,
-            length). If ``output_probs`` is false, the probabilities may be empty.
+        Queries are computed from ``queries``, if given: DeBERTa's mask decoder passes states with
+        absolute positions added. ``distances`` are embeddings (2 x reach, hidden) of the relative
+        positions from -reach to reach - 1; None: there are none. The probabilities of each text,
+        (heads, length, length), may be empty if not asked for.
         """
         config = self.config
         scale = (config.head_dim * len(config.attention_terms)) ** -0.5
@@ -315,11 +272,7 @@ class Attention(nn.Module):
     def forward_selected(
         self, states: Tensor, tokens: PackedTokens, selected: SelectedTokens
     ) -> Tensor:
-        """Compute the output of `forward` for selected tokens only, without relative positions.
-
-        Returns:
-            Float (n, hidden), one row per selected token.
-        """
+        """Compute `forward` for selected tokens only, (n, hidden), without relative positions."""
         config, weight, bias = self.config, self.qkv.weight, self.qkv.bias
         hidden, shape = config.hidden_size, (-1, config.heads, config.head_dim)
         query = linear(states[selected.rows], weight[:hidden], bias[:hidden]).view(shape)
@@ -339,12 +292,7 @@ class Attention(nn.Module):
         return out
 
     def project(self, states: Tensor, queries: Tensor | None = None) -> Heads:
-        """Project states (..., hidden) to queries, keys and values.
-
-        Args:
-            states: Input of keys and values.
-            queries: Input of queries; None: ``states``.
-        """
+        """Project states (..., hidden) to heads; ``queries`` is that of `forward`."""
         config = self.config
         shape = (-1, 3, config.heads, config.head_dim)
         query, key, value = self.qkv(states).view(shape).unbind(1)

@@ -94,11 +94,7 @@ _LOWEST, _VALUES = -(2**15), 2**16  # lowest value, and number of values, of an 
 def dropout(states: Tensor, p: float, training: bool) -> Tensor:
     """Set elements to 0 with probability p and scale the others, so that the mean stays the same.
 
-    Args:
-        states: Tensor of any shape.
-        p: Probability, below 1. On a CPU it is rounded to a multiple of 1/65,536, at most
-            65,535/65,536.
-        training: Whether to apply dropout; if false, the states are returned unchanged.
+    On a CPU, p, which is below 1, is rounded to a multiple of 1/65,536.
 
     Source: Srivastava et al. 2014, Dropout, JMLR 15.
     """
@@ -133,29 +129,17 @@ _BF16_VECTOR, _FP32_VECTOR = 32, 16  # elements in a vector register of 512 bits
 def dropout_attention(
     query: Tensor, key: Tensor, value: Tensor, tokens: PackedTokens, *, scale: float, p: float
 ) -> Tensor:
-    """Compute attention within each text, with dropout of the probabilities.
+    """Compute attention within each text on a CPU, with dropout of the probabilities.
 
-    Args:
-        query: Query of every token, float (total, heads, head_dim), on a CPU.
-        key: Key of every token, of the same shape.
-        value: Value of every token, of the same shape.
-        tokens: The batch. Adjacent texts of similar length are computed together.
-        scale: Factor on the scores.
-        p: Probability of setting an attention probability to 0; above 0.
-
-    Returns:
-        Float (total, hidden).
+    Query, key and value are float (total, heads, head_dim), the result float (total, hidden). ``p``
+    is above 0. Adjacent texts of similar length are computed together.
     """
     context = _Attention.apply(query, key, value, tokens.windows, scale, p)  # type: ignore[no-untyped-call]
     return cast(Tensor, context)
 
 
 class _Attention(torch.autograd.Function):
-    """Attention with dropout over windows of adjacent texts, which are padded to one length.
-
-    The forward pass saves queries, keys, values, probabilities and dropout factors for the
-    backward pass.
-    """
+    """Attention with dropout over windows of adjacent texts, which are padded to one length."""
 
     @staticmethod
     def forward(
@@ -217,19 +201,13 @@ def _softmax_type(values: Tensor) -> torch.dtype:
 
 
 def _softmax_gradient(grad_probs: Tensor, probs: Tensor) -> Tensor:
-    """Return the gradient of the scores from the gradient of their softmax."""
     dtype = _softmax_type(probs)
     wide = torch._softmax_backward_data(grad_probs.to(dtype), probs.to(dtype), -1, dtype)
     return wide.to(probs.dtype)
 
 
 def _spread(part: Tensor, window: Window) -> Tensor:
-    """Copy a window of ``part`` to (texts x heads, length, head_dim), padded by 0.
-
-    Args:
-        part: Queries, keys, values or a gradient of all tokens, (total, heads, head_dim).
-        window: The rows of the window and the places of its padding.
-    """
+    """Copy a window of ``part`` (total, heads, head_dim) to (texts x heads, length, head_dim)."""
     part = part[window.rows]
     if window.padded_rows is not None:
         padded = part.new_zeros(window.texts * window.length, *part.shape[1:])

@@ -1,8 +1,4 @@
-"""Read and write encoders as ``config.json`` and safetensors.
-
-The names in these files are those of the model family's published file format, its layout. A head
-is a part of a model after the encoder, such as a classifier.
-"""
+"""Read and write encoders as ``config.json`` and safetensors, in the layout of their family."""
 
 from __future__ import annotations
 
@@ -31,13 +27,7 @@ _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
 def read_tensors(folder: Path) -> dict[str, Tensor]:
-    """Read all tensors of a model folder as float32 copies, which do not share memory with a file.
-
-    Raises:
-        ModelError: There is no safetensors file. If there is a pickle file, the message says how
-            to convert it.
-        WeightsError: A file is damaged, or a value is not finite.
-    """
+    """Read all tensors of a model folder as float32 copies; refuse damaged or infinite ones."""
     tensors: dict[str, Tensor] = {}
     for file in _weight_files(folder):
         try:
@@ -95,26 +85,15 @@ _NEW_NORM = {"gamma": "weight", "beta": "bias"}
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """The content of a model folder, after a check of the names and shapes of its tensors.
+    """The content of a model folder, after a check of the names and shapes of its tensors."""
 
-    Attributes:
-        encoder: The encoder, in float32 and evaluation mode.
-        head: Parameters of heads, in float32, by published name.
-        settings: All keys of ``config.json``.
-    """
-
-    encoder: Encoder
-    head: dict[str, Tensor]
-    settings: dict[str, object]
+    encoder: Encoder  # float32, in evaluation mode
+    head: dict[str, Tensor]  # float32, by published name
+    settings: dict[str, object]  # all keys of ``config.json``
 
 
 def load_encoder(folder: str | Path) -> Encoder:
-    """Read an encoder, in float32 and evaluation mode; parameters of heads are ignored.
-
-    Raises:
-        ModelError: The folder contains no model, or `Encoder` does not implement its architecture.
-        WeightsError: The weights are damaged or do not fit ``config.json``.
-    """
+    """Read an encoder, in float32 and evaluation mode; parameters of heads are ignored."""
     return read_checkpoint(folder).encoder
 
 
@@ -127,17 +106,10 @@ def save_encoder(
 ) -> None:
     """Write an encoder in its layout to a new or existing folder, and wait until it is on disk.
 
-    Args:
-        encoder: The encoder.
-        folder: Folder for ``config.json`` and ``model.safetensors``; neither file may exist.
-        head: Parameters of a head, by published name. If there is a head, the layout's prefix is
-            put before the encoder's names, as in published models.
-        settings: More keys for ``config.json``, such as ``architectures`` and ``id2label``.
-
-    Raises:
-        ConfigError: The layout cannot store this encoder.
-        ModelError: The folder already contains a model, or layers of the encoder were replaced by
-            layers for inference only, which cannot be saved.
+    Neither ``config.json`` nor ``model.safetensors`` may exist. The parameters of a head have
+    published names. If there is a head, the layout's prefix is put before the encoder's names, as
+    in published models. ``settings`` are more keys for ``config.json``, such as ``id2label``. A
+    frozen encoder cannot be saved.
     """
     if encoder.frozen:
         raise ModelError(
@@ -159,12 +131,7 @@ def save_encoder(
 
 
 def read_checkpoint(folder: str | Path) -> Checkpoint:
-    """Read a model folder and check the names and shapes of its tensors.
-
-    Raises:
-        ModelError: As for `load_encoder`.
-        WeightsError: As for `load_encoder`.
-    """
+    """Read a model folder and check the names and shapes of its tensors."""
     folder = Path(folder)
     config, keys = read_settings(folder / "config.json")
     layout = LAYOUTS[config.layout]
@@ -176,7 +143,7 @@ def read_checkpoint(folder: str | Path) -> Checkpoint:
             f"{layout.prefix!r}. Take another checkpoint."
         )
     pooler = {f"{name}.weight" for name in layout.names.get("pooler", ())}
-    _check_sizes(config, tensors, folder)
+    _check_sizes(config, tensors, folder)  # before an encoder allocates memory of these sizes
     with _SkipInit():
         encoder = Encoder(replace(config, pooler=bool(pooler & full_names.keys())))
     try:
@@ -188,10 +155,7 @@ def read_checkpoint(folder: str | Path) -> Checkpoint:
 
 
 def _check_sizes(config: EncoderConfig, tensors: Mapping[str, Tensor], folder: Path) -> None:
-    """Refuse sizes in ``config.json`` that are far larger than those of the weights.
-
-    The check runs before the encoder is made, because an encoder allocates memory of these sizes.
-    """
+    """Refuse sizes in ``config.json`` that are far larger than those of the weights."""
     largest = max((size for tensor in tensors.values() for size in tensor.shape), default=0)
     positions = config.max_positions + config.position_offset
     sizes = {
@@ -238,14 +202,7 @@ def _current_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _fill(encoder: Encoder, layout: Layout, tensors: dict[str, Tensor]) -> list[str]:
-    """Assemble the encoder's parameters from published tensors.
-
-    Returns:
-        Names of the tensors that belong to heads.
-
-    Raises:
-        WeightsError: A name is missing or unknown, or a shape does not fit.
-    """
+    """Load published tensors into the encoder; return the names of those that belong to heads."""
     config = encoder.config
     shapes = {name: tensor.shape for name, tensor in encoder.state_dict().items()}
     names = {name: published_names(name, config, layout) for name in shapes}
@@ -297,15 +254,8 @@ def _order_heads(
     """Reorder the rows of a joint projection if the layout groups them by attention head.
 
     `Encoder` has all queries, then all keys, then all values. The published order has query, key
-    and value of the first head, then of the second, and so on.
-
-    Args:
-        tensor: The parameter.
-        name: Name of the parameter in `Encoder`.
-        config: The encoder's configuration.
-        layout: The layout.
-        published: Whether the result has the published order. If false, ``tensor`` has the
-            published order, and the result has the order of `Encoder`.
+    and value of the first head, then of the second, and so on. ``published`` says which order the
+    result has; ``tensor`` has the other one.
     """
     if not name.endswith(tuple(layout.per_head)):
         return tensor

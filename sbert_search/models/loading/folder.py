@@ -49,26 +49,15 @@ _TOKENIZERS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelDescription:
-    """Settings on which the embeddings of a bi-encoder depend, besides weights and tokenizer.
+    """Settings on which the embeddings of a bi-encoder depend, besides weights and tokenizer."""
 
-    Attributes:
-        architecture: ``model_type`` of the Transformer module. If the first module is no
-            Transformer, the kind of the first module.
-        modules: The modules, in order of application.
-        max_len: Maximum number of tokens that the model reads of a text, special tokens included.
-        prompts: Texts to put before an input, by name; a text may be empty.
-        default_prompt_name: Name of the prompt to use if a call names no prompt; None: no prompt.
-        similarity: cosine, dot, euclidean or manhattan.
-        truncate_dim: Number of leading dimensions of an embedding to keep; None: all.
-    """
-
-    architecture: str
-    modules: tuple[Module, ...]
-    max_len: int
-    prompts: Mapping[str, str] = field(default_factory=dict)
-    default_prompt_name: str | None = None
-    similarity: str = "cosine"
-    truncate_dim: int | None = None
+    architecture: str  # ``model_type`` of the Transformer, or kind of another first module
+    modules: tuple[Module, ...]  # in order of application
+    max_len: int  # most tokens of a text, special tokens included
+    prompts: Mapping[str, str] = field(default_factory=dict)  # texts before an input, by name
+    default_prompt_name: str | None = None  # None: no prompt
+    similarity: str = "cosine"  # cosine, dot, euclidean or manhattan
+    truncate_dim: int | None = None  # number of leading dimensions to keep; None: all
 
     @property
     def pooling(self) -> str:
@@ -105,14 +94,9 @@ class ModelDescription:
     def prompt(self, name: str | None) -> str:
         """Return the text of a prompt, "" if there is none.
 
-        Args:
-            name: Name of the prompt; None: the default prompt or, if no default is named, the
-                prompt with the name "". The names query and document are allowed even if the model
-                has no such prompt.
-
-        Raises:
-            ConfigError: The model has no prompt of this name, and the name is neither query nor
-                document.
+        None names the default prompt or, if there is no default, the prompt "". The names query and
+        document are allowed even if the model has no such prompt; any other unknown name is
+        refused.
         """
         name = name or self.default_prompt_name
         if name is None or name in ("query", "document"):
@@ -135,30 +119,21 @@ class _Stated:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelFolder:
-    """A model folder, with the settings in its files.
+    """A model folder, with the settings in its files, each {} if the file does not exist.
 
-    Attributes:
-        path: Path of the folder.
-        description: Description of the model. A folder of plain transformers, without
-            ``modules.json``, has the modules Transformer and mean Pooling, as in
-            sentence-transformers.
-        transformer: ``config.json`` of the Transformer module; {} if it does not exist.
-        tokenizer: ``tokenizer_config.json``; {} if it does not exist.
-        settings: ``config_sentence_transformers.json``; {} if it does not exist.
+    A folder of plain transformers, without ``modules.json``, has the modules Transformer and mean
+    Pooling, as in sentence-transformers.
     """
 
     path: Path
     description: ModelDescription
-    transformer: Mapping[str, object]
-    tokenizer: Mapping[str, object]
-    settings: Mapping[str, object]
+    transformer: Mapping[str, object]  # ``config.json`` of the Transformer module
+    tokenizer: Mapping[str, object]  # ``tokenizer_config.json``
+    settings: Mapping[str, object]  # ``config_sentence_transformers.json``
 
     @property
     def stated_max_len(self) -> int:
-        """Maximum number of tokens of a text, as the settings state it.
-
-        The model may have fewer positions.
-        """
+        """Most tokens of a text by the settings; the model may have fewer positions."""
         return _max_len(self.path, self.description.modules[0], self.tokenizer, self.transformer)
 
     @property
@@ -167,12 +142,7 @@ class ModelFolder:
         return self.path / self.description.modules[0].folder
 
     def weights_sha256(self) -> str:
-        """Hash of all weights.
-
-        Raises:
-            ModelError: The weights of a module are only in pickle files, or the folder has no
-                weights.
-        """
+        """Hash of all weights."""
         folders = sorted({module.folder for module in self.description.modules})
         names = [name for folder in folders for name in _weight_files(self.path, folder)]
         if not names:
@@ -180,11 +150,7 @@ class ModelFolder:
         return sha256_of_files(self.path, names)
 
     def tokenizer_sha256(self) -> str:
-        """Hash of the files that define the tokenizer.
-
-        Raises:
-            ModelError: The folder has no tokenizer.
-        """
+        """Hash of the files that define the tokenizer."""
         folder = self.transformer_path
         for names in _TOKENIZERS:
             if all((folder / name).is_file() for name in names):
@@ -196,13 +162,7 @@ class ModelFolder:
 
 
 def read_folder(path: Path) -> ModelFolder:
-    """Read the settings in a model folder.
-
-    Raises:
-        ModelError: The folder contains no model, a file is not JSON of the expected structure, a
-            module lies outside the folder, this package does not support a module, or the folder
-            has an adapter of PEFT.
-    """
+    """Read the settings in a model folder; refuse modules outside it or not supported."""
     if not path.is_dir():
         raise ModelError(f"{path} is not a folder; pass a model folder or a name on the hub.")
     modules = read_modules(path)
@@ -239,7 +199,6 @@ def read_folder(path: Path) -> ModelFolder:
 
 
 def _stated(path: Path, settings: Mapping[str, object]) -> _Stated:
-    """Check the keys of ``config_sentence_transformers.json`` that this package uses."""
     values = {key: value for key, value in settings.items() if value is not None}
     try:
         return from_mapping(_Stated, values, others=True)
@@ -248,7 +207,7 @@ def _stated(path: Path, settings: Mapping[str, object]) -> _Stated:
 
 
 def load_tokenizer(folder: ModelFolder) -> TextTokenizer:
-    """Read the tokenizer of a model; errors as for `TextTokenizer.from_folder`."""
+    """Read the tokenizer of a model."""
     # Imported here, since the import loads the library tokenizers. Most functions of this module do
     # not need that library.
     from sbert_search.text.tokens.tokenizer import TextTokenizer
@@ -307,9 +266,8 @@ def _max_len(
 ) -> int:
     """Maximum number of tokens of a text, special tokens included.
 
-    The ``max_length`` in the module's ``processing_kwargs`` decides, else its ``max_seq_length``.
-    Without both, the lowest limit in the settings of tokenizer and encoder decides; without any
-    limit, the result is 512.
+    The ``max_length`` in the module's ``processing_kwargs`` decides, else its ``max_seq_length``,
+    else the lowest limit in the settings of tokenizer and encoder; without any limit, 512.
     """
     where = path / module.folder
     if own := processing_limit(where, module.settings.get("processing_kwargs")):

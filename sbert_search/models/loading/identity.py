@@ -1,8 +1,4 @@
-"""The identity of a model: hashes of its files, and the settings that change its output.
-
-Embeddings of two models can be compared only if the identities agree in all fields except name,
-engine, precision and calibration.
-"""
+"""The identity of a model: hashes of its files, and the settings that change its output."""
 
 from __future__ import annotations
 
@@ -30,49 +26,27 @@ _SETTLED_NS = 2_000_000_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelIdentity:
-    """The properties of a model that decide whether its embeddings are comparable with others.
-
-    Embeddings of two models are comparable if all fields except ``name``, ``engine``, ``precision``
-    and ``calibration`` are equal.
-
-    Attributes:
-        name: The path or name by which the model was opened.
-        weights_sha256: Hash of the safetensors file, or of the list of names and hashes if there
-            are several files. For a model passed as an object: `IN_MEMORY` and the hash of its
-            parameters.
-        tokenizer_sha256: Hash of the files that define the tokenizer.
-        architecture: As in `ModelDescription.architecture`.
-        pooling: Pooling modes and later modules, as in `ModelDescription.pooling`; "pair" for a
-            cross-encoder.
-        prompts: Texts to put before an input, by name. The text under the name "" is used if
-            a call names no prompt.
-        max_len: Maximum number of tokens that the model reads of a text, special tokens included.
-        dim: Number of dimensions of an embedding after truncation; number of labels of a
-            cross-encoder.
-        similarity: cosine, dot, euclidean or manhattan; "score" for a cross-encoder.
-        normalize: Whether the embeddings have norm 1.
-        engine: native, onnx, sentence-transformers or hashing; `NO_ENGINE` if the vectors of an
-            index were given without a model.
-        precision: fp32, bf16, fp16 or int8.
-        calibration: In int8, the hash of the texts with which the model was calibrated; otherwise
-            "".
-    """
+    """The properties of a model that decide whether its embeddings are comparable with others."""
 
     NO_ENGINE: ClassVar[str] = "none"
 
-    name: str
+    name: str  # path or name by which the model was opened
+    # Hash of the safetensors file, or of the list of names and hashes if there are several files.
+    # For a model passed as an object: `IN_MEMORY` and the hash of its parameters.
     weights_sha256: str
-    tokenizer_sha256: str
-    architecture: str
-    pooling: str
-    prompts: Mapping[str, str] = field(default_factory=dict)
-    max_len: int
-    dim: int
-    similarity: str = "cosine"
-    normalize: bool = False
+    tokenizer_sha256: str  # of the files that define the tokenizer
+    architecture: str  # as in `ModelDescription`
+    pooling: str  # as in `ModelDescription`; "pair" for a cross-encoder
+    prompts: Mapping[str, str] = field(default_factory=dict)  # by name; "": if a call names none
+    max_len: int  # most tokens of a text, special tokens included
+    dim: int  # of an embedding after truncation; number of labels of a cross-encoder
+    similarity: str = "cosine"  # or dot, euclidean, manhattan; "score" for a cross-encoder
+    normalize: bool = False  # whether the embeddings have norm 1
+    # native, onnx, sentence-transformers or hashing; `NO_ENGINE` if the vectors of an index were
+    # given without a model.
     engine: str = "native"
-    precision: str = "fp32"
-    calibration: str = ""
+    precision: str = "fp32"  # or bf16, fp16, int8
+    calibration: str = ""  # in int8, the hash of the texts of the calibration
 
     @property
     def in_memory(self) -> bool:
@@ -86,11 +60,7 @@ class ModelIdentity:
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, object]) -> ModelIdentity:
-        """Read the mapping that `to_mapping` returns.
-
-        Raises:
-            ConfigError: A field is unknown, missing or of the wrong type.
-        """
+        """Read the mapping that `to_mapping` returns."""
         return from_mapping(cls, values, where="model.")
 
     def to_mapping(self) -> dict[str, object]:
@@ -100,17 +70,10 @@ class ModelIdentity:
     def differences(self, other: ModelIdentity, *, computed: bool = False) -> list[str]:
         """List the fields that make embeddings of the two models incomparable.
 
-        By default, name, engine, precision and calibration are not compared. The name does not
-        change embeddings. Another engine or precision may change them:
-        `index.building.model_check` measures this with a few texts whose vectors are stored in the
+        There is one line per field, such as ``max_len: 256, not 128``. Engine, precision and
+        calibration are compared only if ``computed``: they may change embeddings, which
+        `index.building.model_check` measures with a few texts whose vectors are stored in the
         index.
-
-        Args:
-            other: The other model.
-            computed: Whether to compare engine, precision and calibration too.
-
-        Returns:
-            One line per field, such as ``max_len: 256, not 128``; empty if the models agree.
         """
         left_out = _NOT_COMPARED.difference(_COMPUTED_BY if computed else ())
         return [
@@ -120,23 +83,13 @@ class ModelIdentity:
         ]
 
     def same_engine(self, other: ModelIdentity) -> bool:
-        """Whether both models are computed by the same engine in the same precision.
-
-        In int8, they must also have the same calibration.
-        """
+        """Whether both have the same engine and precision and, in int8, the same calibration."""
         return all(getattr(self, name) == getattr(other, name) for name in _COMPUTED_BY)
 
 
 def sha256_of(path: Path) -> str:
-    """Hash a file.
-
-    This process caches the hashes of the last 256 files. Hashes of files of 1 MiB or more are also
-    cached on disk.
-
-    Device, inode, size and times show whether the file has changed. The hash of a file that changed
-    in the last two seconds is not cached on disk, since another change could have the same time.
-    """
-    stat = path.stat()
+    """Hash a file; the hash is cached in the process and, for files of 1 MiB or more, on disk."""
+    stat = path.stat()  # shows whether the file has changed
     times = (stat.st_mtime_ns, stat.st_ctime_ns)
     return _sha256(path.resolve(), stat.st_dev, stat.st_ino, stat.st_size, *times)
 

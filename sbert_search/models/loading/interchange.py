@@ -49,27 +49,17 @@ _patching = threading.Lock()
 
 @dataclass(frozen=True, eq=False)
 class Loaded:
-    """One model that transformers loaded, and the report of transformers on its tensors.
+    """One model that transformers loaded, and the report of transformers on its tensors."""
 
-    Attributes:
-        model: The model, with random numbers in missing parameters.
-        missing: Parameters that no file has.
-        unexpected: Tensors of the files that the model does not use.
-        mismatched: Parameters that have another shape in the files.
-    """
-
-    model: Any
-    missing: tuple[str, ...]
-    unexpected: tuple[str, ...]
-    mismatched: tuple[str, ...]
+    model: Any  # with random numbers in missing parameters
+    missing: tuple[str, ...]  # parameters that no file has
+    unexpected: tuple[str, ...]  # tensors of the files that the model does not use
+    mismatched: tuple[str, ...]  # parameters that have another shape in the files
 
 
 @contextlib.contextmanager
 def watched_loads() -> Iterator[list[Loaded]]:
-    """Collect the report of transformers on each model that this thread loads in the context.
-
-    In the context, transformers logs only errors and shows no progress bar.
-    """
+    """Collect transformers' report on each model that this thread loads; log only errors."""
     # sentence-transformers has no argument that returns the report. So this function patches
     # `from_pretrained` of transformers, which sentence-transformers calls. Other threads may load
     # models at the same time: a lock allows one patch at a time, and the patched method calls the
@@ -107,7 +97,6 @@ def watched_loads() -> Iterator[list[Loaded]]:
 
 @contextlib.contextmanager
 def _quiet(logging: Any) -> Iterator[None]:
-    """Make transformers log only errors and show no progress bar while the context is open."""
     before, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
@@ -122,18 +111,7 @@ def _quiet(logging: Any) -> Iterator[None]:
 def require_accounted(
     where: object, loads: list[Loaded], probe: Callable[[], NDArray[np.float32]]
 ) -> None:
-    """Refuse a model that would compute with values that are not in its files.
-
-    Args:
-        where: The model's folder, for the message.
-        loads: The loads that `watched_loads` collected.
-        probe: Computes an embedding or a score with the model.
-
-    Raises:
-        WeightsError: A result of ``probe`` depends on parameters that the files lack or have in
-            another shape. Or the files have tensors for a module of the model that the module does
-            not use. The message names the tensors.
-    """
+    """Refuse a model whose result, by ``probe``, would depend on values not in its files."""
     for load in loads:
         _refuse_left_over(where, load)
     absent = [name for load in loads for name in _poison(load)]
@@ -170,10 +148,7 @@ def _refuse_left_over(where: object, load: Loaded) -> None:
 
 
 def _poison(load: Loaded) -> list[str]:
-    """Set every parameter that did not come from the files to NaN; return their names.
-
-    Parameters that do not hold floating-point numbers stay unchanged.
-    """
+    """Set floating-point parameters that did not come from the files to NaN; return their names."""
     state: dict[str, nn.Parameter] = load.model.state_dict()
     absent = [name for name in (*load.missing, *load.mismatched) if name in state]
     loaded = {state[name].data_ptr() for name in state.keys() - set(absent)}
@@ -204,14 +179,7 @@ def is_cross_encoder(model: object) -> TypeGuard[CrossEncoder]:
 
 
 def load_sentence_transformer(path: Path) -> SentenceTransformer:
-    """Load a bi-encoder from a folder, on the CPU in fp32.
-
-    The network is not used, and no code from the folder is run.
-
-    Raises:
-        ModelError: The library cannot load the folder.
-        WeightsError: As for `require_accounted`.
-    """
+    """Load a bi-encoder on the CPU in fp32, without network or code of the folder."""
     from sentence_transformers import SentenceTransformer
 
     model, loads = _load(SentenceTransformer, path)
@@ -224,11 +192,6 @@ def load_cross_encoder(path: Path) -> CrossEncoder:
 
     As in `models.sequence_classifier.CrossEncoder`, the logits are divided by the temperature in
     the folder's ``sbert_search.json`` before the activation is applied.
-
-    Raises:
-        ModelError: The library cannot load the folder, or its file ``sbert_search.json`` is
-            damaged.
-        WeightsError: As for `require_accounted`.
     """
     from sentence_transformers import CrossEncoder
 
@@ -255,10 +218,7 @@ def _load(kind: Any, path: Path) -> tuple[Any, list[Loaded]]:
 
 
 def _keep_to_positions(model: Any, path: Path) -> None:
-    """Lower ``max_seq_length`` to the model's number of positions.
-
-    With a larger value, the library fails on long texts.
-    """
+    """Lower ``max_seq_length`` to the number of positions; longer texts make the library fail."""
     tables = [
         part
         for name, part in model.named_modules()
@@ -278,19 +238,7 @@ def _keep_to_positions(model: Any, path: Path) -> None:
 
 
 class LibraryEncoder:
-    """A bi-encoder of the library.
-
-    Attributes:
-        model: The library's model.
-        tokenizer: A copy of the model's tokenizer, to count tokens and split texts. For embedding,
-            the library tokenises texts itself.
-        dim: Number of dimensions of an embedding before truncation.
-
-    Raises:
-        ConfigError: ``model`` is not a SentenceTransformer.
-        ModelError: The modules of the model compute no vector of a text, or its tokenizer is not
-            one of the tokenizers library.
-    """
+    """A bi-encoder of the library."""
 
     def __init__(self, model: SentenceTransformer) -> None:
         if not is_sentence_transformer(model):
@@ -301,8 +249,9 @@ class LibraryEncoder:
         first = _first(model)
         require_one_length(f"The {type(first).__name__} in memory", vars(first))
         self.model = model
+        # For counting tokens and splitting texts; to embed, the library tokenises texts itself.
         self.tokenizer = TextTokenizer(_backend(model), _max_len(model))
-        self.dim = _one_vector(model).shape[1]
+        self.dim = _one_vector(model).shape[1]  # before truncation
 
     def describe(self) -> ModelDescription:
         """Return the description that the folder of this model would contain."""
@@ -342,21 +291,7 @@ class LibraryEncoder:
 
 
 class LibraryPairScorer:
-    """A cross-encoder of the library.
-
-    Attributes:
-        model: The library's model.
-        tokenizer: A copy of the model's tokenizer, to count tokens. For scoring, the library
-            tokenises pairs itself.
-        num_labels: Number of outputs per pair.
-        labels: Names of the outputs.
-        architecture: ``model_type`` of the model's Transformer.
-
-    Raises:
-        ConfigError: ``model`` is not a CrossEncoder.
-        ModelError: The model's tokenizer is not one of the tokenizers library, or the model's
-            default prompt and the special tokens take all tokens of a pair.
-    """
+    """A cross-encoder of the library."""
 
     def __init__(self, model: CrossEncoder) -> None:
         if not is_cross_encoder(model):
@@ -365,13 +300,14 @@ class LibraryPairScorer:
                 "CrossEncoder."
             )
         self.model = model
+        # For counting tokens only; to score pairs, the library tokenises them itself.
         self.tokenizer = TextTokenizer(_backend(model), _max_len(model))
         # The library puts the default prompt before each first text. It has prompts from 6.0 on.
         prompt = getattr(model, "prompts", {}).get(getattr(model, "default_prompt_name", None))
         if prompt:
             extra = self.tokenizer.pair.size - self.tokenizer.single.size
             self.tokenizer.require_room(prompt, self.tokenizer.max_len - extra)
-        self.num_labels = int(model.num_labels)
+        self.num_labels = int(model.num_labels)  # outputs per pair
         names = getattr(model.config, "id2label", None) or {}
         self.labels = tuple(str(names.get(n, f"LABEL_{n}")) for n in range(self.num_labels))
         self.architecture = str(getattr(model.config, "model_type", "unknown"))
@@ -383,11 +319,6 @@ class LibraryPairScorer:
 
 
 def _one_vector(model: SentenceTransformer) -> NDArray[np.float32]:
-    """Embed a text, float32 (1, dim), not truncated.
-
-    Raises:
-        ModelError: The modules of the model compute no vector of a text.
-    """
     try:
         return model.encode(["a"], prompt="", truncate_dim=_NO_LIMIT)
     except Exception as error:  # a module may raise an exception of any class

@@ -16,11 +16,7 @@ _CUTS = (True, "longest_first")  # values of "truncation" that do what the nativ
 
 
 def require_one_length(where: object, settings: Mapping[str, object]) -> None:
-    """Refuse a Transformer module that cuts queries and documents to lengths of their own.
-
-    Raises:
-        ModelError: A setting in `_SETTINGS_BY_TASK` has a value.
-    """
+    """Refuse a Transformer module that cuts queries and documents to lengths of their own."""
     for name in _SETTINGS_BY_TASK:
         if (value := settings.get(name)) is not None:
             raise ModelError(
@@ -30,15 +26,7 @@ def require_one_length(where: object, settings: Mapping[str, object]) -> None:
 
 
 def processing_limit(where: object, processing: object) -> int | None:
-    """Return the ``max_length`` of a module's ``processing_kwargs``, which replaces other limits.
-
-    Args:
-        where: The file or model, for messages.
-        processing: The value of the setting; None or {}: there is none.
-
-    Raises:
-        ModelError: The setting is malformed, or turns truncation off.
-    """
+    """Return the ``max_length`` in ``processing_kwargs``, which replaces other limits."""
     found = _of_texts(where, processing)
     if "truncation" in found and found["truncation"] in (None, False, "do_not_truncate"):
         raise ModelError(
@@ -113,17 +101,11 @@ _TRANSFORMER_SETTINGS = (
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """One entry of ``modules.json`` with the settings in its folder.
+    """One entry of ``modules.json`` with the settings in its folder."""
 
-    Attributes:
-        kind: Class name, such as Pooling.
-        folder: Path inside the model folder; "" is the model folder itself.
-        settings: Settings from the module's folder; {} if there is no file with settings.
-    """
-
-    kind: str
-    folder: str
-    settings: Mapping[str, object] = field(default_factory=dict)
+    kind: str  # class name, such as Pooling
+    folder: str  # path inside the model folder; "" is the model folder itself
+    settings: Mapping[str, object] = field(default_factory=dict)  # {}: no file
 
 
 def pooling_modes(module: Module) -> tuple[str, ...]:
@@ -137,12 +119,7 @@ def pooling_modes(module: Module) -> tuple[str, ...]:
 
 
 def read_modules(path: Path) -> tuple[Module, ...]:
-    """Read ``modules.json``; without this file the modules are Transformer and mean Pooling.
-
-    Raises:
-        ModelError: The file is not a list of modules, a module lies outside the folder, this
-            package does not support the kind of a module, or a Pooling module has no settings.
-    """
+    """Read ``modules.json``; without this file the modules are Transformer and mean Pooling."""
     file = path / "modules.json"
     if not file.is_file():
         return (Module("Transformer", ""), Module("Pooling", "", {"pooling_mode": "mean"}))
@@ -188,11 +165,7 @@ def _read_module(path: Path, entry: object) -> Module:
 
 
 def read_object(path: Path) -> dict[str, object]:
-    """Read a JSON object; {} if the file does not exist.
-
-    Raises:
-        ModelError: The file cannot be read, or holds no JSON object.
-    """
+    """Read a JSON object; {} if the file does not exist."""
     if not path.is_file():
         return {}
     value = _read_json(path)

@@ -1,7 +1,4 @@
-"""Decide which model folders the native encoder supports; sentence-transformers runs the others.
-
-The native encoder is this package's own.
-"""
+"""Decide which model folders the native encoder supports; sentence-transformers runs the others."""
 
 from __future__ import annotations
 
@@ -48,15 +45,7 @@ _PLAIN: dict[tuple[str, str], object] = {
 
 
 def require_kind(folder: ModelFolder, kind: str) -> None:
-    """Refuse a folder whose settings name another kind of model.
-
-    Args:
-        folder: The folder.
-        kind: SentenceTransformer or CrossEncoder.
-
-    Raises:
-        ModelError: The folder is of another kind.
-    """
+    """Refuse a folder that is not of ``kind``, SentenceTransformer or CrossEncoder."""
     # Versions of sentence-transformers before 6 write no model_type, and modules.json only for a
     # bi-encoder. A bi-encoder trained from a cross-encoder can still name the activation.
     is_pairs = pair_activation(folder) and not (folder.path / "modules.json").is_file()
@@ -67,12 +56,8 @@ def require_kind(folder: ModelFolder, kind: str) -> None:
 
 
 def require_sane(folder: ModelFolder) -> None:
-    """Refuse a folder that no engine can load.
-
-    Raises:
-        ModelError: The folder has no tokenizer (sentence-transformers would make one without a
-            vocabulary), or the number of layers is not from 1 to `MOST_LAYERS`.
-    """
+    """Refuse a folder without a tokenizer, or whose number of layers is out of range."""
+    # Without this check, sentence-transformers would make a tokenizer without a vocabulary.
     folder.tokenizer_sha256()
     for name, value in folder.transformer.items():
         if name in _LAYERS and not (isinstance(value, int) and 1 <= value <= MOST_LAYERS):
@@ -105,12 +90,7 @@ def why_no_native_pairs(folder: ModelFolder) -> str | None:
 
 
 def why_no_native_head(folder: ModelFolder, architecture: str) -> str | None:
-    """Return why the native encoder cannot compute a folder's task head; None if it can.
-
-    Args:
-        folder: The folder.
-        architecture: Name of a class in transformers; ``config.json`` must name this class.
-    """
+    """Return why the native encoder cannot compute an ``architecture``; None if it can."""
     modules = folder.description.modules
     bare = not (folder.path / "modules.json").is_file()
     if not bare and [module.kind for module in modules] != ["Transformer"]:
@@ -126,12 +106,7 @@ def why_no_native_head(folder: ModelFolder, architecture: str) -> str | None:
 
 
 def gets_segment_ids(folder: ModelFolder) -> bool:
-    """Whether sentence-transformers passes segment ids to a cross-encoder.
-
-    Segment ids tell the two texts of a pair apart. The key ``model_input_names`` of the tokenizer's
-    settings decides. Without the key, the name of the tokenizer's class or of the architecture
-    decides.
-    """
+    """Whether sentence-transformers passes segment ids to a cross-encoder."""
     names = folder.tokenizer.get("model_input_names")
     if isinstance(names, list):
         return "token_type_ids" in names
@@ -140,12 +115,9 @@ def gets_segment_ids(folder: ModelFolder) -> bool:
 
 
 def pair_activation(folder: ModelFolder) -> str | None:
-    """Class path of a cross-encoder's activation, None if no file names it.
-
-    Versions 3, 4 and 6 of sentence-transformers write the path to different places; this function
-    reads all of them.
-    """
+    """Class path of a cross-encoder's activation, None if no file names it."""
     nested = folder.transformer.get("sentence_transformers")
+    # Versions 3, 4 and 6 of sentence-transformers write the path to different places.
     paths = (
         folder.settings.get("activation_fn"),
         nested.get("activation_fn") if isinstance(nested, dict) else None,
@@ -172,11 +144,7 @@ def _why_no_native_encoder(folder: ModelFolder) -> str | None:
 
 
 def _truncation_side(folder: ModelFolder) -> object:
-    """Return the side on which transformers truncates texts: "left" or "right".
-
-    The settings of the tokenizer decide. Without the key ``truncation_side``, tokenizer.json
-    decides.
-    """
+    """Return the side on which transformers truncates texts: "left" or "right"."""
     if side := folder.tokenizer.get("truncation_side"):
         return side
     path = folder.transformer_path / "tokenizer.json"

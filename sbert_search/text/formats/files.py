@@ -85,26 +85,15 @@ class Listing:
     """The files of a folder and its subfolders that `list_files` does not skip.
 
     Paths are relative to the folder and have ``/`` between their parts.
-
-    Attributes:
-        names: Sorted paths of the files that are documents. These are read.
-        tables: Sorted paths of the files whose rows are documents, such as ``.csv``. They are not
-            read as part of a folder.
-        others: Number of the other files by extension. They are not read.
-        unlisted: Paths of the subfolders that cannot be listed.
     """
 
-    names: list[str]
-    tables: list[str]
-    others: Counter[str] = field(default_factory=Counter)
-    unlisted: list[str] = field(default_factory=list)
+    names: list[str]  # of the files that are documents, sorted; only these are read
+    tables: list[str]  # of the files whose rows are documents, such as ``.csv``, sorted
+    others: Counter[str] = field(default_factory=Counter)  # number of other files by extension
+    unlisted: list[str] = field(default_factory=list)  # subfolders that cannot be listed
 
     def left_out(self, remedy: str) -> str:
-        """Describe the files that are not read; "" if there are none.
-
-        Args:
-            remedy: How to read the tables, such as "name each of them".
-        """
+        """Describe the files that are not read; ``remedy`` says how to read tables."""
         parts = []
         if self.tables:
             shown = ", ".join(printable(name) for name in self.tables[:3])
@@ -119,22 +108,13 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class FileName:
-    """A file to read, and its names.
-
-    Attributes:
-        path: Path of the file.
-        doc_id: The id of its document; ids of PDF pages begin with it.
-        column: The value of the document's metadata column ``path``.
-        shown: Name of the file in messages.
-        outside: Whether the file is a link in a folder to a file outside the folder. Such a link is
-            not read.
-    """
+    """A file to read, and its names."""
 
     path: Path
-    doc_id: str
-    column: str
-    shown: str
-    outside: bool = False
+    doc_id: str  # ids of PDF pages begin with it
+    column: str  # the value of the document's metadata column ``path``
+    shown: str  # name of the file in messages
+    outside: bool = False  # a link in a folder to a file outside the folder, which is not read
 
 
 def list_files(
@@ -143,19 +123,11 @@ def list_files(
     *,
     on_unlisted: Callable[[Path, OSError], None] | None = None,
 ) -> Listing:
-    """List the files of a folder and its subfolders.
+    """List the files of a folder and its subfolders; ``tables`` are endings such as ``.csv.gz``.
 
     Hidden files and folders, `UNREAD_FOLDERS`, virtual environments of Python, indexes of this
-    package and links to folders are skipped.
-
-    Args:
-        folder: The folder.
-        tables: Endings of the names of files whose rows are documents, such as ``.csv.gz``.
-        on_unlisted: Called with the path of each folder that cannot be listed, and the error. None:
-            the first such folder raises an error.
-
-    Raises:
-        CorpusError: A folder cannot be listed, and ``on_unlisted`` is None.
+    package and links to folders are skipped. A folder that cannot be listed is an error, unless
+    ``on_unlisted`` is called with it.
     """
     listing = Listing([], [])
 
@@ -200,10 +172,9 @@ def read_files(
 ) -> Iterator[RawRow | Reject]:
     """Yield a row for each document, after the first ``skip`` rows and rejects.
 
-    The fields of a row are ``id``, ``title``, ``text``, ``path`` and ``modified``. The title is
-    found in the content; otherwise it is the name of the file. A file without title and text is
-    skipped. In a PDF file each page with text is a document: the number of the page is in the field
-    ``page`` and at the end of the id. A PDF file whose pages have no text is rejected.
+    The fields of a row are ``id``, ``title``, ``text``, ``path`` and ``modified``, and ``page`` for
+    each page with text of a PDF file. The title is found in the content; otherwise it is the name
+    of the file. A file without title and text is skipped, but a PDF file without text is rejected.
     """
     rows = itertools.chain.from_iterable(_read_file(file, limit) for file in files)
     return itertools.islice(rows, skip, None)
@@ -217,19 +188,13 @@ def fingerprint(data: bytes) -> int:
 def fingerprint_before_last(of_file: int) -> int:
     """Return the fingerprint for all pages of a PDF file except the last one.
 
-    Only the last page has the fingerprint of the file, ``of_file``. Pages are committed in order,
-    so an index that holds ``of_file`` has all pages of the file.
+    Only the last page has ``of_file``. Pages are committed in order, so an index with it has all.
     """
     return of_file ^ 1
 
 
 def read_bytes(file: FileName, limit: RowLimit = NO_BUDGET) -> bytes:
-    """Read a whole file.
-
-    Raises:
-        BadRow: The file is a link out of its folder, is no regular file, cannot be read or is too
-            large.
-    """
+    """Read a whole file; `BadRow` if it is no regular file of its folder or is too large."""
     if file.outside:
         raise BadRow("a link to a file outside the folder; copy the file into it")
     try:

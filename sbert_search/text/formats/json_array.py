@@ -32,15 +32,8 @@ def read_json(
     """Yield one row per object of an array; messages call the first object ``item 1``.
 
     The file is an array of objects, or an object of which exactly one member is such an array, or a
-    sequence of objects such as JSON lines. If an item is broken but has balanced brackets, only
-    this item is rejected. If brackets or commas are wrong, one reject stands for the rest of the
-    file.
-
-    Args:
-        stream: Bytes of the file, decompressed.
-        shown: Name of the file in messages.
-        skip: Number of rows to skip without parsing them.
-        limit: Maximum size of a row.
+    sequence of objects such as JSON lines. An item that is broken but has balanced brackets is
+    rejected alone; if brackets or commas are wrong, one reject stands for the rest of the file.
     """
     for number, item in enumerate(_items(stream, limit), start=1):
         if number <= skip:
@@ -93,8 +86,8 @@ def _array(scanner: _Scanner) -> Iterator[Item]:
 def _member(scanner: _Scanner) -> Iterator[Item]:
     """Yield the objects of an array that is a member of the file's only object.
 
-    The scanner has passed the opening brace of this object. Only one member may be an array of
-    objects; an array counts as one if its first value is an object.
+    The scanner has passed the opening brace. An array counts if its first value is an object; only
+    one may.
     """
     found = False
     while scanner.peek() == b'"':
@@ -138,10 +131,6 @@ class _Scanner:
     """Finds the ends of JSON values in a stream, without parsing them.
 
     To pass a byte or a value means to move the reading position after it.
-
-    Args:
-        stream: The bytes.
-        limit: Maximum size of a value that is returned.
     """
 
     def __init__(self, stream: BinaryIO, limit: RowLimit) -> None:
@@ -174,23 +163,19 @@ class _Scanner:
     def value(self) -> Item:
         """Return the value that begins at the byte that `peek` returns, and pass it.
 
-        Returns:
-            The bytes of the value; a `BadRow` if the value is larger than the limit.
-
-        Raises:
-            BadRow: The stream ends or is damaged inside the value, or no value begins here.
+        A `BadRow` is returned for a value over the limit, and raised if the value does not end.
         """
         return self._value(0, self._limit.n_bytes)
 
     def skip_value(self, depth: int = 0) -> None:
-        """Pass a value; ``depth``: how many opening brackets of the value were passed before."""
+        """Pass a value, of which ``depth`` opening brackets were passed before."""
         self._value(depth, 0)
 
     def starts_sequence(self) -> bool:
         """Whether the stream is a sequence of objects; False if the first object exceeds the limit.
 
-        A single object is such a sequence only if it is on one line, has at most `_ALONE` bytes and
-        has no array of objects as a member. The position in the stream does not change.
+        A single object is one if it is on one line, has at most `_ALONE` bytes and no array of
+        objects as a member. The position in the stream does not change.
         """
         first = after = b""
         try:
@@ -212,13 +197,7 @@ class _Scanner:
         return not any(isinstance(items[0], dict) for items in lists)
 
     def _value(self, depth: int, most: int, *, stay: bool = False) -> Item:
-        """Return the bytes of a value and pass it.
-
-        Args:
-            depth: How many opening brackets of the value were passed before.
-            most: Maximum bytes of the value. For a longer value a `BadRow` is returned.
-            stay: Whether to stay before a longer value instead of passing it.
-        """
+        """Return a value, of which ``depth`` brackets were passed, or `BadRow` if too long."""
         if self._at > _CHUNK:
             del self._data[: self._at]
             self._at = 0
@@ -251,7 +230,6 @@ class _Scanner:
         return too_long if dropped or len(data) > most else data
 
     def _forget(self) -> int:
-        """Empty the buffer; return how many bytes it had."""
         n_bytes = len(self._data)
         self._data.clear()
         self._at = 0

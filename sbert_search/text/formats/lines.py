@@ -32,9 +32,8 @@ Line = tuple[int, bytes, str]
 def read_lines(stream: BinaryIO, limit: RowLimit = NO_BUDGET) -> Iterator[Line]:
     r"""Yield the lines of a stream, which end in ``\n`` or ``\r\n``; a BOM at the start is dropped.
 
-    A line over the limit is skipped in small parts and yielded as an empty line with a problem. A
-    damaged stream (a truncated gzip file, a failing disk) ends with an empty line whose problem is
-    the damage. So the lines before the damage are kept, and the damage counts as one bad row.
+    A line over the limit is skipped in small parts and yielded as an empty line with a problem. So
+    is the damage of a stream (a truncated gzip file, a failing disk), after the lines before it.
     """
     number = 0
     try:
@@ -89,14 +88,7 @@ def read_text_lines(
 def read_jsonl(
     stream: BinaryIO, shown: str, *, skip: int = 0, limit: RowLimit = NO_BUDGET
 ) -> Iterator[RawRow | Reject]:
-    """Yield one row per line; blank lines are skipped.
-
-    Args:
-        stream: Bytes of the file, decompressed.
-        shown: Name of the file in messages.
-        skip: Number of rows to skip without parsing them.
-        limit: Maximum size of a row.
-    """
+    """Yield one row per line; blank lines are skipped, and skipped rows are not parsed."""
     for number, data, problem in read_filled_lines(stream, skip=skip, limit=limit):
         source = f"{shown}:{number}"
         if problem:
@@ -110,11 +102,7 @@ def read_jsonl(
 
 
 def parse_object(data: bytes) -> dict[str, object]:
-    """Parse one JSON object strictly: UTF-8, no NaN or Infinity, limited nesting.
-
-    Raises:
-        BadRow: The bytes are not such an object. For broken JSON the reason names the column.
-    """
+    """Parse one JSON object strictly: UTF-8, no NaN or Infinity, limited nesting; else `BadRow`."""
     try:
         value = _DECODER.decode(decode(data))
     except json.JSONDecodeError as error:
@@ -155,17 +143,7 @@ def read_delimited(
     """Yield one row per record; an empty line is no record, and an empty cell has the value None.
 
     An unclosed quote extends its record to the end of the file, and the record is rejected.
-
-    Args:
-        stream: Bytes of the file, decompressed.
-        shown: Name of the file in messages.
-        delimiter: Separator of the cells. None: of comma, semicolon, tab and vertical bar, the most
-            frequent one outside quotes in the first line of the header; comma if there is none.
-        skip: Number of rows to skip.
-        limit: Maximum size of a row.
-
-    Raises:
-        CorpusError: The header cannot be read, or names a column twice.
+    ``delimiter`` None: of `_DELIMITERS`, the most frequent one outside quotes in the header.
     """
     header: list[str] | None = None
     for number, cells in read_records(stream, delimiter, limit):

@@ -75,10 +75,7 @@ def rst_title(text: str) -> str:
 def notebook(data: bytes) -> tuple[str, str]:
     """Return the title of a Jupyter notebook, and the text of its cells without their outputs.
 
-    The title is the first heading in a Markdown cell, or "".
-
-    Raises:
-        BadRow: The bytes are not a notebook.
+    The title is the first heading in a Markdown cell, or "". Other JSON raises `BadRow`.
     """
     content = parse_object(data)
     sheets = content.get("worksheets")  # before version 4 of the format
@@ -112,8 +109,8 @@ def _cell_text(source: object) -> str:
 def html_text(page: str) -> tuple[str, str]:
     """Return the title of an HTML page, and its visible text, with line ends between blocks.
 
-    The title is the first ``<title>`` that is not blank; if there is none, the first ``<h1>`` that
-    is not blank, or "". Comments and the elements of `_HIDDEN`, such as scripts, are left out.
+    The title is the first ``<title>`` or else ``<h1>`` that is not blank, or "". Comments and the
+    elements of `_HIDDEN` are left out.
     """
     reader = _HtmlReader()
     reader.read(page)
@@ -311,12 +308,7 @@ class _HtmlReader:
         return len(page)
 
     def _find(self, mark: str, page: str, start: int) -> int:
-        """Return the index of a string, or -1.
-
-        A string that is absent from the rest of the page is searched for only once, so that the
-        time stays linear.
-        """
-        if mark in self._absent:
+        if mark in self._absent:  # each absent mark is searched for once: the time stays linear
             return -1
         found = page.find(mark, start)
         if found < 0:
@@ -335,13 +327,10 @@ MAX_PAGE_CHARS = 1 << 20  # maximum characters of a page or title; the rest is c
 
 
 def read_pdf(data: bytes) -> tuple[str, Iterator[tuple[int, str]]]:
-    """Return the title of a PDF file, or "", and an iterator over its pages with text.
+    """Return the title of a PDF file, or "", and an iterator over its pages with text, by number.
 
-    The iterator yields the number of each page, from 1, and its text. It raises `BadRow` at a
-    damaged page, and if no page has text.
-
-    Raises:
-        BadRow: pypdf is not installed, or the file is damaged, has a password or is no PDF.
+    A file that cannot be opened raises `BadRow`; so does the iterator at a damaged page, and if no
+    page has text.
     """
     try:
         from pypdf import PdfReader

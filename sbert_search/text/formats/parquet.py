@@ -33,25 +33,15 @@ Field: TypeAlias = "int | Struct | None"  # a boolean is an int; None: another t
 
 @dataclass(frozen=True, slots=True)
 class ColumnPages:
-    """The pages of one column of a row group.
+    """The pages of one column of a row group."""
 
-    Attributes:
-        largest: Decompressed bytes of the largest data page.
-        widest: Mean decompressed bytes of a value in the data page where this mean is largest.
-        dictionary: Decompressed bytes of the dictionary page; 0: there is none.
-    """
-
-    largest: int
-    widest: int
-    dictionary: int
+    largest: int  # decompressed bytes of the largest data page
+    widest: int  # mean decompressed bytes of a value in the data page where this mean is largest
+    dictionary: int  # decompressed bytes of the dictionary page; 0: there is none
 
     @classmethod
     def read(cls, stream: BinaryIO, chunk: pq.ColumnChunkMetaData) -> ColumnPages:
-        """Read the headers of all pages of one column of a row group.
-
-        Raises:
-            ValueError: A header is damaged.
-        """
+        """Read the headers of all pages; a damaged header raises a ValueError."""
         largest = widest = dictionary = 0
         # Fields of PageHeader: 1 type, 2 uncompressed size, 3 compressed size, 5 data page header,
         # 8 data page header v2; field 1 of the latter two is the number of values.
@@ -186,14 +176,7 @@ _REPEATING = "DELTA_BYTE_ARRAY"  # in this encoding a few bytes can repeat a lon
 
 
 def plan_group(file: pq.ParquetFile, path: Path, group: int, limit: RowLimit) -> int:
-    """Return how many rows of a row group to decode at a time.
-
-    A row group stores each column as a sequence of pages; a page is always decompressed as a whole.
-
-    Raises:
-        BadRow: The pages, and the values of list columns, need too much memory.
-        ValueError: The page headers are damaged.
-    """
+    """Return how many rows to decode at a time; `BadRow` if the group takes too much memory."""
     metadata = file.metadata.row_group(group)
     # ``needed``: memory for reading: buffers, pages, and all values of columns with lists.
     # ``row_bytes``: memory of one decoded row. ``largest``: size of the largest page.
@@ -218,11 +201,8 @@ def plan_group(file: pq.ParquetFile, path: Path, group: int, limit: RowLimit) ->
 def _check(total: int, largest: int, limit: RowLimit) -> None:
     """Reject a row group whose pages need too much memory, before decompressing them.
 
-    Args:
-        total: Memory for reading, in bytes. With a memory budget, at most an eighth of the budget
-            is allowed.
-        largest: Bytes of the largest page. Without a budget, `MAX_PAGE_BYTES` are allowed.
-        limit: Has the budget, if there is one.
+    ``total`` may be an eighth of the memory budget; without one, ``largest`` may be
+    `MAX_PAGE_BYTES`.
     """
     budget = limit.budget
     needed, allowed = (largest, MAX_PAGE_BYTES) if budget is None else (total, budget // 8)
@@ -254,10 +234,7 @@ def _longest_value(
 def _longest_in_dictionary(
     path: Path, group: int, chunk: pq.ColumnChunkMetaData, pages: ColumnPages
 ) -> int:
-    """Return the bytes of the longest value of a column's dictionary; every row may have it.
-
-    If pyarrow cannot return the dictionary, the result is the size of the dictionary page.
-    """
+    """Return the bytes of the longest value of a dictionary; every row may have it."""
     name = chunk.path_in_schema
     if "." in name:
         return pages.dictionary

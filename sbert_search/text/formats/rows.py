@@ -3,8 +3,6 @@
 A reader yields one item per input row, so counting items counts rows. Only after damage in a file,
 one reject may stand for all rows that follow. `CorpusReader` decides whether a bad row stops the
 work or is skipped.
-
-The list of rejected rows is a file next to the folder or file that the run builds.
 """
 
 from __future__ import annotations
@@ -30,17 +28,11 @@ _Text = TypeVar("_Text", str, bytes)
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """One input row that cannot be used.
+    """One input row that cannot be used."""
 
-    Attributes:
-        source: Position of the row, such as ``file:17`` (line) or ``file:row group 3:row 17``.
-        reason: Why the row cannot be used.
-        value: A short excerpt of the bad content, or "".
-    """
-
-    source: str
+    source: str  # position of the row, such as ``file:17`` (line) or ``file:row group 3:row 17``
     reason: str
-    value: str = ""
+    value: str = ""  # a short excerpt of the bad content
 
     def error(self, remedy: str = "Fix it.") -> CorpusError:
         """Return an error whose message has the position, the reason, the value and a remedy."""
@@ -50,23 +42,14 @@ class Reject:
 
 @dataclass(frozen=True, slots=True)
 class RawRow:
-    """One row of a file, with values that are not checked yet.
+    """One row of a file, with values that are not checked yet."""
 
-    Attributes:
-        source: Position of the row, as in `Reject`.
-        number: Number of the row in the file, from 1: of its line in text formats, of its page in
-            PDF files.
-        values: Values by field name; None means the same as a missing field.
-        typed: False if the format has no types (CSV, TSV), so that every value is text.
-        fingerprint: For a row that is a whole file or a page of a PDF file: a hash computed from
-            the bytes of the file, by which an index recognises that the file was changed. None: the
-            file holds rows.
-    """
-
-    source: str
-    number: int
-    values: Mapping[str, object]
-    typed: bool = True
+    source: str  # as in `Reject`
+    number: int  # from 1: of its line in text formats, of its page in PDF, else of the row
+    values: Mapping[str, object]  # None means the same as a missing field
+    typed: bool = True  # False: the format has no types (CSV, TSV), so every value is text
+    # For a whole file or a page of a PDF file: a hash computed from the bytes of the file, by which
+    # an index recognises that the file was changed. None: the file holds rows.
     fingerprint: int | None = None
 
     @property
@@ -102,13 +85,10 @@ def printable(path: str | os.PathLike[str]) -> str:
 
 
 def check_text(value: str, name: str) -> str:
-    """Return the value if UTF-8 can encode it and it has no NUL, which would end a C string.
+    """Return a text; raise `BadRow` if it has a NUL or a lone surrogate.
 
-    The readers of CSV, TSV, Parquet and Arrow decode invalid UTF-8 bytes to lone surrogates, so
-    this function finds these bytes too. Most other readers use `decode`, which refuses them.
-
-    Raises:
-        BadRow: The value has a lone surrogate or a NUL character.
+    A NUL would end a C string. The readers of CSV, TSV, Parquet and Arrow decode invalid UTF-8
+    bytes to lone surrogates.
     """
     if "\0" in value:
         raise BadRow(f"NUL character in {name!r}", _around(value, value.index("\0")))
@@ -122,11 +102,7 @@ def check_text(value: str, name: str) -> str:
 
 
 def decode(data: bytes) -> str:
-    """Decode UTF-8.
-
-    Raises:
-        BadRow: The bytes are not UTF-8; the reason has the position of the first bad byte, from 1.
-    """
+    """Decode UTF-8; the reason of the `BadRow` has the position of the first bad byte, from 1."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -149,16 +125,10 @@ _OBJECT_BYTES, _LIST_BYTES, _KEY_BYTES, _SCALAR_BYTES = 216, 120, 128, 96
 
 @dataclass(frozen=True, slots=True)
 class RowLimit:
-    """The maximum size of one row.
+    """The maximum size of one row."""
 
-    Attributes:
-        n_bytes: Maximum bytes of a row in the file and, if there is a budget, in memory.
-        budget: Memory budget of the process in bytes, from which ``n_bytes`` is computed. None: no
-            budget; only the bytes in the file are limited.
-    """
-
-    n_bytes: int = MAX_ROW_BYTES
-    budget: int | None = None
+    n_bytes: int = MAX_ROW_BYTES  # in the file and, if there is a budget, in memory
+    budget: int | None = None  # memory budget of the process, from which ``n_bytes`` is computed
 
     @classmethod
     def within(cls, memory_bytes: int | None) -> RowLimit:
@@ -176,44 +146,25 @@ class RowLimit:
         return MAX_DECOMPRESSOR_BYTES if self.budget is None else self.budget // 6
 
     def check(self, n_bytes: int) -> None:
-        """Reject a row of ``n_bytes`` bytes if this is above the limit.
-
-        Raises:
-            BadRow: The row is above the limit. The reason has the size, the limit and, if it can be
-                raised, the option for this.
-        """
+        """Raise `BadRow` for a row of ``n_bytes`` bytes if this is above the limit."""
         if n_bytes > self.n_bytes:
             of_memory = "" if self.budget is None else " of memory"
             raise BadRow(f"the row takes {mib(n_bytes)}{of_memory}, and one row may take {self}")
 
     def check_json(self, data: bytes) -> None:
-        """Raise `BadRow` for a JSON object whose values may need more memory than the limit.
-
-        Without a budget nothing is checked.
-        """
+        """With a budget, raise `BadRow` for a JSON object whose values may need more memory."""
         if self._may_be_too_much(data):
             self.check(json_bytes(data))
 
     def check_text(self, data: bytes) -> None:
-        """Raise `BadRow` for a text that may need more memory than the limit.
-
-        Without a budget nothing is checked.
-        """
+        """With a budget, raise `BadRow` for a text that may need more memory than the limit."""
         if self._may_be_too_much(data):
             self.check(_char_bytes(data) * len(data))
 
     def check_cells(self, data: bytes, delimiter: str, before: int) -> int:
-        """Return an upper bound of the memory of one line of a CSV record, and check the record.
+        """Return an upper bound of the memory of one line of a CSV record; 0 without a budget.
 
-        Without a budget nothing is checked, and the result is 0.
-
-        Args:
-            data: The line.
-            delimiter: Separator of the cells.
-            before: Sum of the results for the earlier lines of the record.
-
-        Raises:
-            BadRow: The record up to this line may need more memory than the limit.
+        With ``before``, the sum for the earlier lines of the record, it must be within the limit.
         """
         if self.budget is None:
             return 0
@@ -225,7 +176,6 @@ class RowLimit:
         return self.budget is not None and len(data) > self.n_bytes // _MAX_MEMORY_PER_BYTE
 
     def __str__(self) -> str:
-        """Format the limit; if it comes from a budget, name the option --memory too."""
         if self.budget is None:
             return mib(self.n_bytes)
         more = "" if self.n_bytes >= MAX_ROW_BYTES else "; raise --memory"
@@ -238,9 +188,7 @@ NO_BUDGET = RowLimit()
 def json_bytes(data: bytes) -> int:
     """Return an upper bound of the memory of the values of a JSON object, in bytes.
 
-    A list or an object of n elements has n - 1 commas. So the number of strings, numbers and
-    literals in ``data``, apart from keys, is at most one more than the number of commas. Each key
-    has a colon.
+    The number of scalars in ``data``, apart from keys, is at most one more than that of commas.
     """
     return (
         _char_bytes(data, b"\\u" in data) * len(data)
@@ -252,14 +200,8 @@ def json_bytes(data: bytes) -> int:
 
 
 def _char_bytes(data: bytes, escaped: bool = False) -> int:
-    """Return an upper bound of the bytes per character of a text that is decoded from ``data``.
-
-    Python stores every character of a string in 4 bytes if one character needs 4 bytes.
-
-    Args:
-        data: Bytes of the text.
-        escaped: Whether JSON escapes in the text may stand for characters that are not ASCII.
-    """
+    """Return an upper bound of the bytes per character; ``escaped``: there may be JSON escapes."""
+    # Python stores every character of a string in 4 bytes if one character needs 4 bytes.
     return 1 if data.isascii() and not escaped else 4
 
 
@@ -271,15 +213,10 @@ class RejectLog:
     """JSON lines with the source, reason and value of every rejected row, in input order.
 
     The file ``<folder>.rejects.jsonl`` lists the rejected rows of the last finished run; it is
-    absent if no row was rejected. During a run the new list grows under a temporary name. The
-    previous list stays until the end of the run, since the run may read it as a source. If the
-    previous list has a line that this class cannot have written, a user edited it. It is then kept
-    as ``<folder>.rejects.old.jsonl``, unless the run read it as a source and rejected no row.
-
-    Args:
-        folder: The folder or file that is built, such as an index.
-        keep: If an interrupted run is resumed, the number of lines of its list to keep; further
-            lines are dropped. 0: nothing is kept, as in a new run.
+    absent if no row was rejected. During a run the new list grows under a temporary name, since the
+    run may read the previous list as a source. A previous list that a user edited is kept as
+    ``<folder>.rejects.old.jsonl``, unless the run read it as a source and rejected no row. A
+    resumed run keeps the first ``keep`` lines of its list.
     """
 
     def __init__(self, folder: Path, keep: int = 0) -> None:
@@ -304,8 +241,7 @@ class RejectLog:
     def finish(self, *, was_read: bool) -> None:
         """Replace the previous list by the new one; remove it if no row was rejected.
 
-        Args:
-            was_read: Whether the previous list was a source of the run.
+        ``was_read``: the previous list was a source of the run.
         """
         rejected = self._growing.exists()
         if self.path.exists() and (rejected or not was_read) and _is_changed(self.path):

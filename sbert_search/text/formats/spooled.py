@@ -42,19 +42,10 @@ def write_rows(
     advance: Callable[[int], None],
     vector: str | None = None,
 ) -> None:
-    """Write mappings from field name to value.
+    """Write mappings from field name to value, which are read once.
 
-    Args:
-        file: Receives the blocks.
-        rows: The rows, which are read once.
-        shown: Name of the rows in messages.
-        advance: Called after each block with the number of its rows.
-        vector: Name of the field with vectors, which are written as Arrow lists; None: no field has
-            vectors.
-
-    Raises:
-        CorpusError: A row is not a mapping, a field name is not a string, or a value has a type
-            that neither Arrow nor JSON can hold; the message has the number of the row.
+    ``advance`` gets the number of rows of each block. ``vector`` is the field of vectors, which are
+    written as Arrow lists.
     """
     first, n_chars, block = 1, 0, list[Mapping[str, object]]()
     for row in rows:
@@ -206,10 +197,9 @@ def _to_json(row: Mapping[str, object], names: Iterable[str], source: str) -> st
 
 
 def _value(value: object) -> object:
-    """Return a value to write; None for NaN and for `pandas.NA` and `pandas.NaT`.
+    """Return a value to write: None for a missing one; dates and times as those of Python.
 
-    Dates and times of numpy and pandas become those of Python, cut to microseconds, so that a field
-    with times of several libraries has one type.
+    Times are cut to microseconds, so that a field with times of several libraries has one type.
     """
     if _is_missing(value):
         return None

@@ -1,5 +1,1 @@
-"""Read data for training and evaluation.
-
-These are queries with relevance judgements, runs and candidates to rerank; pairs, triplets and
-groups of texts; texts with labels, tokens with tags, and questions with answers.
-"""
+"""Read data for training and evaluation: queries with judgements, runs, pairs, triplets, labels."""

@@ -16,19 +16,12 @@ from sbert_search.text.labelled.retrieval import is_own_document, read_qrels, re
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """One query with its candidates, which are the documents to rerank.
-
-    Attributes:
-        query_id: Id of the query.
-        query: Text of the query.
-        texts: Candidate texts by document id, in the order of the run or the file.
-        grades: Relevance grade of every judged document by id; other documents have grade 0.
-    """
+    """One query with its candidates, which are the documents to rerank."""
 
     query_id: str
     query: str
-    texts: Mapping[str, str]
-    grades: Mapping[str, int]
+    texts: Mapping[str, str]  # of the candidates by id, in the order of the run or the file
+    grades: Mapping[str, int]  # of every judged document by id; others have grade 0
 
 
 def judged_candidates(
@@ -41,20 +34,9 @@ def judged_candidates(
 ) -> list[Candidates]:
     """Read the documents that a run retrieved for the judged queries of a BEIR folder.
 
-    If a query is itself a document of the folder (see `retrieval.is_own_document`), this
-    document is no candidate of the query.
-
-    Args:
-        folder: The BEIR folder.
-        run: A TREC run file.
-        split: Name of the judgements file, without ``.tsv``.
-        depth: Maximum number of candidates per query from the run: the first of its ranking.
-        with_relevant: Whether to append the relevant documents that are not among these candidates.
-            Training needs them.
-
-    Raises:
-        CorpusError: A file cannot be read, a judged query has no text in the folder, or a candidate
-            is not in the corpus of the folder.
+    The candidates of a query are the first ``depth`` of its run. ``with_relevant`` appends the
+    relevant documents that are not among them, which training needs. If a query is itself a
+    document of the folder (see `is_own_document`), this document is no candidate of the query.
     """
     qrels, hits = read_qrels(folder, split), read_run(run)
     queries = {query.query_id: query.text for query in read_queries(folder)}
@@ -80,18 +62,9 @@ def judged_candidates(
 def labelled_candidates(
     path: Path, *, text1: str | None = None, text2: str | None = None, label: str | None = None
 ) -> list[Candidates]:
-    """Read a file with a query, a candidate and a grade in each row.
+    """Read a file with a query, a candidate and a grade (an integer from 0) in each row.
 
-    Rows with the same query text form one query.
-
-    Args:
-        path: A file of a format that `read_pairs` can read.
-        text1: Column of the query. None, here and below: the column is detected by its usual names.
-        text2: Column of the candidate.
-        label: Column of the grade, an integer from 0.
-
-    Raises:
-        CorpusError: The file cannot be read, or a grade is not an integer from 0.
+    Rows with the same query text form one query. A column that is not named is detected.
     """
     groups: dict[str, list[TextPair]] = {}
     for pair in read_pairs(path, text1=text1, text2=text2, label=label, need=["label"]):

@@ -43,21 +43,10 @@ def read_pairs(
 ) -> list[TextPair]:
     """Read the pairs of a table file.
 
-    Formats are JSON lines, JSON, CSV and TSV, each plain or compressed; Parquet and Arrow.
-
-    Args:
-        path: The file.
-        text1: Column of the first text. None, here and below: the first name in `COLUMNS` for this
-            part that is a column of the file and is not named for another part.
-        text2: Column of the second text.
-        score: Column of the score, a number.
-        label: Column of the label, a string or an integer; an integer becomes its decimal text.
-        score_range: Minimum and maximum allowed score.
-        need: Parts that every pair must have, besides the texts: ``score``, ``label`` or both.
-
-    Raises:
-        CorpusError: The file or a column is absent, the file has no rows, or a row is not a pair;
-            the message names the file, the column or the row.
+    Formats are JSON lines, JSON, CSV and TSV, each plain or compressed; Parquet and Arrow. A column
+    that is not named is found by `find_columns`. An integer label becomes its decimal text.
+    ``need`` names the parts that every pair must have, besides the texts: ``score``, ``label`` or
+    both.
     """
     file = classify(path)
     named = {"text1": text1, "text2": text2, "score": score, "label": label}
@@ -78,16 +67,9 @@ def read_pairs(
 
 
 class MissingColumnError(CorpusError):
-    """A file has no column with a usual name for a part of a record, such as the score of a pair.
-
-    Attributes:
-        part: The part.
-        problem: The beginning of the message, without a full stop at its end: which part is
-            missing, and which names are usual.
-    """
+    """A file has no column with a usual name for a part, such as the score of a pair."""
 
     def __init__(self, shown: str, part: str, names: Sequence[str], usual: Sequence[str]) -> None:
-        """Make the message, which says which names are usual and how to name another column."""
         self.part = part
         where = (
             f"[columns] {_OF_TASKS[part]} = NAME in a task file, --set data.columns.{part}=NAME "
@@ -96,6 +78,7 @@ class MissingColumnError(CorpusError):
             else "a setting of the table data.columns in a recipe"
         )
         among = f" among {', '.join(names)}" if names else ", since the first rows have no fields"
+        # The beginning of the message, without a full stop at its end.
         self.problem = f"{shown}: no {part} column{among}. Rename a column to {' or '.join(usual)}"
         super().__init__(f"{self.problem}, or name the column to use: {where}.")
 
@@ -109,19 +92,9 @@ def find_columns(
 ) -> dict[str, str]:
     """Choose the column of each part of a record, such as the score of a pair.
 
-    This is the column that the user named. Without a name, it is the first usual name of the part
-    that is a column of the file and was not named for another part.
-
-    Args:
-        named: Columns that the user named, by part; None: the column is detected.
-        known: Default column names of each part, in order of preference.
-        names: Columns of the file.
-        shown: Name of the file in messages.
-        needed: Parts that must have a column.
-
-    Raises:
-        CorpusError: A named column is missing; the message lists the columns of the file.
-        MissingColumnError: No column is named for a needed part, and none has a usual name.
+    This is the column that the user ``named``. Without a name, it is the first of the ``known``
+    names of the part that is a column of the file and was not named for another part. If a
+    ``needed`` part has none, `MissingColumnError` is raised.
     """
     columns, taken = {}, {*named.values()}
     for part, name in named.items():
@@ -220,18 +193,8 @@ def read_triplets(
 ) -> list[Triplet]:
     """Read the triplets of a table file (JSON lines, JSON, CSV, TSV, Parquet, Arrow).
 
-    Args:
-        path: The file.
-        anchor: Column of the anchor. None, here and for the positive: the first name in
-            `TRIPLET_COLUMNS` for this part that is a column of the file and is not named for the
-            other part.
-        positive: Column of the positive text.
-        negative: Column of a negative text or of a list of negative texts. None: all columns with
-            a name such as negative, negatives or negative_1 (see `negative_columns`).
-
-    Raises:
-        CorpusError: The file or a column is absent, a column has two parts, the file has no rows,
-            or a row is not a triplet; the message names the file, the column or the row.
+    Unnamed, the anchor and the positive are found by `find_columns`, and all `negative_columns` are
+    used. A negative column has a text or a list of texts.
     """
     file = classify(path)
     names = _names(file, "triplets")
@@ -273,14 +236,7 @@ def negative_columns(names: Collection[str]) -> list[str]:
 def read_groups(path: Path, *, texts: str | None = None) -> list[TextGroup]:
     """Read groups of texts with the same meaning, such as the captions of a picture.
 
-    Args:
-        path: A file in which each row has a list of texts (JSON lines, JSON, Parquet, Arrow).
-        texts: Column of the lists. None: the first of texts, captions, paraphrases and sentences
-            that is a column of the file.
-
-    Raises:
-        CorpusError: The file or the column is absent, the file has no rows, or a row has fewer than
-            two different texts.
+    Each row has a list of texts, so CSV and TSV cannot hold groups.
     """
     file = classify(path)
     names = _names(file, "groups")
@@ -296,11 +252,7 @@ def read_groups(path: Path, *, texts: str | None = None) -> list[TextGroup]:
 
 
 def _names(file: SourceFile, kind: str) -> list[str]:
-    """Return the field names of the first rows.
-
-    Raises:
-        CorpusError: The file has no row, or no valid one.
-    """
+    """Return the field names of the first rows; raise the reason if no row can be read."""
     names = field_names(file)
     if names is None:
         for row in read_rows(file):
@@ -311,7 +263,6 @@ def _names(file: SourceFile, kind: str) -> list[str]:
 
 
 def _read(file: SourceFile, make: Callable[[Mapping[str, object], str], R]) -> list[R]:
-    """Make a record of every row; the first bad row raises an error that names the row."""
     records = []
     for row in read_rows(file):
         if isinstance(row, Reject):

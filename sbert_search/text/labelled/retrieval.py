@@ -47,20 +47,8 @@ def write_run(
     """Write a run atomically; the hits of a query are sorted by descending score.
 
     Hits with equal scores keep their order, also in other programs: see `strictly_falling`. An
-    iterable is written query by query, so that the
-    whole run need not be in memory. A query without hits has no lines in the file. If no query has
-    hits, the file is empty, and `read_run` refuses it.
-
-    Args:
-        run: Scores of the documents by query, as a mapping, or as an iterable of pairs in which
-            each query must occur only once.
-        path: The file. An existing file is replaced.
-        tag: Name of the run, in the last cell of each line.
-
-    Raises:
-        RunCellError: An id or the tag is empty, has ASCII white space or cannot be encoded as
-            UTF-8; or a query id begins with a byte order mark.
-        CorpusError: A score is not finite, or the file cannot be written.
+    iterable, in which each query must occur only once, is written query by query. An id that no run
+    file can hold raises `RunCellError`.
     """
     _check_cell(tag, "tag")
     try:
@@ -85,14 +73,11 @@ def _lines(query_id: str, hits: Mapping[str, float], tag: str) -> Iterator[str]:
 
 
 def strictly_falling(scores: Mapping[str, float]) -> dict[str, float]:
-    """Change scores so that they decrease strictly as 32-bit floats, in the order of the mapping.
+    """Change scores, the best first, so that they decrease strictly as 32-bit floats.
 
-    trec_eval and MTEB compare scores as 32-bit floats and order equal scores by id. A score that is
-    not below the one before it, as a 32-bit float, is lowered to the next smaller 32-bit float. All
-    other scores stay as they are, except those beyond the range of finite 32-bit floats.
-
-    Args:
-        scores: Finite scores by document id, the best first.
+    trec_eval and MTEB compare scores so, and order equal ones by id. A score that is not below the
+    one before it is lowered to the next smaller 32-bit float. All other scores stay as they are,
+    except those beyond the range of finite 32-bit floats.
     """
     exact = np.array([*scores.values()], dtype=np.float64)
     low, high = np.float32(-np.inf), np.float32(np.inf)
@@ -111,14 +96,9 @@ def strictly_falling(scores: Mapping[str, float]) -> dict[str, float]:
 
 
 def read_run(path: Path) -> Run:
-    """Read a run; the hits of each query are sorted by rank.
+    """Read a run; the hits of each query are sorted by rank, and their scores must not rise.
 
     Ranks may begin at any whole number, since some systems count from 0, and may have gaps.
-
-    Raises:
-        CorpusError: The file cannot be read or has no hits; or a line does not have six cells, has
-            a rank that is not a whole number or a score that is not a finite number, repeats a
-            document or a rank of its query, or has a higher score than the rank before it.
     """
     ranked: dict[str, dict[int, tuple[str, float, str]]] = {}
     with open_bytes(path) as stream:
@@ -193,19 +173,10 @@ class _SpoolLifetime:
 def read_queries(
     path: Path, *, fields: FieldNames | None = None, memory_bytes: int | None = None
 ) -> list[Query]:
-    """Read queries, in file order.
+    """Read queries, in file order, from a BEIR folder, a file of rows, or JSON lines on ``-``.
 
-    Args:
-        path: A BEIR folder; a file of rows, such as JSON lines, with the fields ``_id`` and
-            ``text``; or ``-``, JSON lines on standard input.
-        fields: Names of the id and text fields; None: they are detected.
-        memory_bytes: Memory budget of the process in bytes; the queries may use an eighth of it.
-            None: no limit.
-
-    Raises:
-        ConfigError: The queries need more than an eighth of the budget.
-        CorpusError: The file is absent, empty or unreadable, a row is not a query or too large, or
-            two rows have the same id.
+    Their fields are detected unless ``fields`` names them. They may take an eighth of the memory
+    budget of the process, ``memory_bytes``.
     """
     owner = _SpoolLifetime()
     file = source_files("-", owner)[0] if str(path) == "-" else classify(queries_file(path))
@@ -242,13 +213,8 @@ def read_qrels(folder: Path, split: str = "test") -> Qrels:
     """Read ``qrels/<split>.tsv``, in BEIR's or in TREC's format.
 
     - BEIR: a header, then lines of query id, document id and grade, separated by tabs.
-    - TREC: lines of query id, a cell that is ignored, document id and grade, separated by white
-      space, without a header. The file is read so if its first line is such a line.
-
-    Raises:
-        CorpusError: The split does not exist (the message lists the existing splits) or has no
-            judgements, the header is missing, a line is not a judgement, or a line gives another
-            grade than an earlier line for the same query and document.
+    - TREC, if the first line has this form: query id, a cell that is ignored, document id, grade;
+      separated by white space.
     """
     path = folder / "qrels" / f"{split}.tsv"
     if not path.exists():
@@ -320,12 +286,7 @@ def _add_judgement(
 def is_own_document(query: str, document: Document, grades: Mapping[str, int]) -> bool:
     """Whether a document with the id of a query is the query itself.
 
-    It is if it has the text of the query, and is not judged relevant to it.
-
-    Args:
-        query: Text of the query.
-        document: The document.
-        grades: Judgements of the query.
+    It is if it has the text of the query, and is not judged relevant to it in its ``grades``.
     """
     texts = map(folded, (document.text, document.full_text))
     return folded(query) in texts and grades.get(document.doc_id, 0) < 1
@@ -337,11 +298,7 @@ def folded(text: str) -> str:
 
 
 def queries_file(path: Path) -> Path:
-    """Return the path itself, or for a BEIR folder its ``queries.jsonl``, plain or compressed.
-
-    Raises:
-        CorpusError: The folder has no ``queries.jsonl``.
-    """
+    """Return the path itself, or for a BEIR folder its ``queries.jsonl``, plain or compressed."""
     if not path.is_dir():
         return path
     for suffix in ("", *COMPRESSIONS):

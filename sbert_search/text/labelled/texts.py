@@ -36,23 +36,10 @@ def read_labelled_texts(
 ) -> list[LabelledText]:
     """Read the labelled texts of a table file (JSON lines, JSON, CSV, TSV, Parquet, Arrow).
 
-    Args:
-        path: The file.
-        kind: What the label is: ``class``, ``several`` or ``number``. A class is a string or an
-            integer, which becomes its decimal text. Several classes are a list of strings and
-            integers or, as in CSV and TSV, a text: a JSON list, or names separated by ``|``.
-        text: Column of the text. None, here and below: the first name in `COLUMNS` for this part
-            that is a column of the file and is not named for another part.
-        text2: Column of the second text of a pair. If the file has no such column, each row has one
-            text.
-        label: Column of the label.
-        labels: The known classes; None: all names are accepted.
-        remedy: Last sentence of the error message for an unknown class.
-
-    Raises:
-        CorpusError: The file or a column is absent, the file has no rows, or a row has no text, no
-            label of this kind or an unknown class; the message names the file, the column or the
-            row.
+    A class is a string or an integer, which becomes its decimal text. Several classes are a list of
+    these or, as in CSV and TSV, a text: a JSON list, or names separated by ``|``. A column that is
+    not named is found by `find_columns`; without a column for ``text2``, each row has one text. A
+    class that is not among ``labels`` (None: all are accepted) is an error that ends in ``remedy``.
     """
     file = classify(path)
     named = {"text": text, "text2": text2, "label": label}
@@ -100,12 +87,9 @@ def classes_of(rows: Sequence[LabelledText]) -> tuple[str, ...]:
 
 
 def class_indices(rows: Sequence[LabelledText], labels: Sequence[str]) -> list[list[int]]:
-    """Return the indices in ``labels`` of the classes of each row.
+    """Return the indices in ``labels`` of the classes of each row; an unknown class is an error.
 
     If the class at index 3 of ``labels`` is named ``LABEL_3``, it is also found as ``3``.
-
-    Raises:
-        CorpusError: A row has a class that is not in ``labels``.
     """
     places = {str(n): n for n, label in enumerate(labels) if label == f"LABEL_{n}"}
     places |= {label: n for n, label in enumerate(labels)}

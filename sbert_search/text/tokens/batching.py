@@ -13,23 +13,11 @@ TOKENS_AT_ONCE = 8192  # tokens in one forward pass without gradients
 def token_batches(
     lengths: NDArray[np.integer] | Sequence[int], budget: int, *, most: int | None = None
 ) -> list[NDArray[np.int64]]:
-    """Sort texts by length, longest first, and split them into batches of limited size.
+    """Sort texts by length, longest first, and cut them into batches of at most ``budget`` tokens.
 
-    The texts of a batch are concatenated without padding, so the cost of a batch depends on its
-    number of tokens, not of texts. Sorting puts texts of similar length into a batch, and attention
-    processes those of equal length together. The sort is stable: the same lengths always give the
-    same batches.
-
-    Args:
-        lengths: Number of tokens of each text, (n,).
-        budget: Maximum number of tokens in a batch; a longer text is a batch by itself.
-        most: Maximum number of texts in a batch; None: no limit.
-
-    Returns:
-        Indices of the texts of each batch, int64; each text is in one batch.
-
-    Raises:
-        ValueError: ``budget`` or ``most`` is below 1.
+    Texts are concatenated without padding, so a batch costs its tokens, and attention processes
+    texts of equal length together. A text longer than the budget is a batch by itself. Returns the
+    indices of the texts of each batch, int64; the sort is stable.
     """
     for name, limit in (("budget", budget), ("most", most)):
         if limit is not None and limit < 1:

@@ -34,13 +34,9 @@ def split_sentences(text: str, *, wrapped: bool = False) -> list[str]:
 
     A sentence ends after a full stop, ellipsis, question mark or exclamation mark (and closing
     quotes) if white space and then a capital letter, a digit or a letter of a script without case
-    follow. A sentence always ends after a CJK full stop, question mark or exclamation mark. A
-    sentence does not end after an initial, or after an abbreviation such as "Dr." or "e.g.".
-
-    Args:
-        text: Any text.
-        wrapped: True: lines were wrapped at a fixed width, so a line end does not end a sentence,
-            but a blank line does. False: every line end ends a sentence.
+    follow; always after a CJK full stop, question mark or exclamation mark; and not after an
+    initial, or an abbreviation such as "Dr." or "e.g.". Every line end ends a sentence too, unless
+    lines were ``wrapped`` at a fixed width: then only a blank line does.
     """
     sentences = []
     for block in (_BLANK_LINE if wrapped else _LINE_END).split(text):
@@ -149,13 +145,9 @@ class Border(IntEnum):
 def borders(text: str) -> dict[int, Border]:
     """Find the starts of headings, paragraphs, sentences and lines in a text.
 
-    A heading is a line of Markdown that begins with one to six ``#`` and a blank. A paragraph
-    begins after a blank line. The text below a heading belongs to the heading, so its first line is
-    no border.
-
-    Returns:
-        Kind of each border. The key is the position of the first character at or after the border
-        that is not white space.
+    The key of a border is the position of the first character at or after it that is not white
+    space. A heading is a line of Markdown. The text below a heading belongs to the heading, so its
+    first line is no border.
     """
     nothing, line_end, sentence = Border.NOTHING, Border.LINE, Border.SENTENCE
     found: dict[int, Border] = {}
@@ -183,17 +175,11 @@ def borders(text: str) -> dict[int, Border]:
 def token_borders(
     text: str, offsets: Sequence[tuple[int, int]], words: Sequence[int | None]
 ) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
-    """Find the kind of border before each token of a text, and where the text would be cut there.
+    """Find the kind of border before each token, int8 (n,), and where a cut would be, int64 (n,).
 
-    Args:
-        text: The text.
-        offsets: Start and end of each token in the text, in characters, in order.
-        words: Index of the word of each token; None: the token is in no word.
-
-    Returns:
-        Kind of border before each token, int8 (n_tokens,), and the place of the cut in characters,
-        int64 (n_tokens,). The place is the start of the token, or the start of a border between it
-        and the token before: the ``#`` marks of a heading may have no tokens.
+    The cut is at the start of the token, or at the start of a border between it and the token
+    before: the ``#`` marks of a heading may have no tokens. ``words``: index of the word of each
+    token.
     """
     spans = np.array(offsets, np.int64).reshape(-1, 2)
     cuts, ends = spans[:, 0].copy(), spans[:, 1]
@@ -259,12 +245,7 @@ class Chunking:
         return 3 if self.overlap else 1
 
     def split(self, text: str, split_piece: Callable[[str], Spans]) -> Spans:
-        """Split a text piece by piece.
-
-        Args:
-            text: The text.
-            split_piece: Tokenises a piece of the text and splits it by `spans`.
-        """
+        """Split a text piece by piece, each by a function that tokenises it and calls `spans`."""
         return split_by_pieces(text, split_piece, 1 if self.borders == "words" else _UNSURE)
 
     def spans(
@@ -274,17 +255,10 @@ class Chunking:
         words: Sequence[int | None],
         capacity: int,
     ) -> Spans:
-        """Split a text into passages of at most ``capacity`` tokens.
+        """Split a text into passages of at most ``capacity`` tokens, special ones and prompt aside.
 
-        Args:
-            text: The text.
-            offsets: Start and end of each token in the text, in characters, in order.
-            words: Index of the word of each token.
-            capacity: Maximum number of tokens in a passage, without special tokens and prompt.
-
-        Returns:
-            Start and end of each passage in characters. The passages cover the text; without
-            overlap each passage starts at the end of the passage before.
+        Returns start and end of each passage in characters. The passages cover the text; without
+        overlap each starts at the end of the one before.
         """
         if self.borders == "words":
             return windows(offsets, words, len(text), capacity)
@@ -297,15 +271,9 @@ WHOLE_WORDS = Chunking(borders="words")
 
 
 def split_by_pieces(text: str, split: Callable[[str], Spans], unsure: int = 1) -> Spans:
-    """Split a text into passages by a function that gets only one piece of the text at a time.
+    """Split a text by a function that gets one piece of it at a time, as if it got the whole text.
 
-    The last passages of a piece are split again, together with the text that follows. So the
-    passages are the same as if the function got the whole text.
-
-    Args:
-        text: The text.
-        split: Function that returns start and end of each passage of a text, in characters.
-        unsure: Number of passages at the end of a piece that the following text may change.
+    The last ``unsure`` passages of a piece, which the following text may change, are split again.
     """
     spans: Spans = []
     start, size = 0, PIECE_CHARS
@@ -324,15 +292,7 @@ def windows(
 ) -> Spans:
     """Split a text into passages of at most ``capacity`` tokens, between words if possible.
 
-    Args:
-        offsets: Start and end of each token in the text, in characters, in order.
-        words: Index of the word of each token.
-        n_chars: Length of the text in characters.
-        capacity: Maximum number of tokens in a passage, without special tokens; at least 1.
-
-    Returns:
-        Start and end of each passage in characters. The passages cover the text; each passage
-        starts at the end of the passage before.
+    Returns start and end of each passage in characters; they cover the text without overlap.
     """
     spans, first = [], 0
     while first + capacity < len(offsets):
@@ -344,10 +304,7 @@ def windows(
 
 
 def _word_start(words: Sequence[int | None], token: int, lowest: int) -> int:
-    """Return the index of the first token of the word that contains ``token``.
-
-    If the word begins before the token ``lowest``, return ``token`` itself: the word is cut.
-    """
+    """Return the first token of the word of ``token``; ``token`` if it is before ``lowest``."""
     start = token
     while start > lowest and words[start] == words[start - 1]:
         start -= 1
@@ -358,16 +315,7 @@ def _passages(kinds: NDArray[np.int8], capacity: int, overlap: int) -> Spans:
     """Split tokens into passages of at most ``capacity`` tokens at the highest borders.
 
     A passage ends in its second half, at the last of the highest borders there. If two passages
-    hold the rest of the text, the rest is cut at the highest border that is nearest to its middle,
-    so that the last passage is not a scrap of a few tokens.
-
-    Args:
-        kinds: Kind of border before each token, int8 (n_tokens,).
-        capacity: Maximum number of tokens in a passage, at least 1.
-        overlap: Maximum number of tokens that two passages share.
-
-    Returns:
-        First token of each passage, and the token after its last one.
+    hold the rest of the text, it is cut near its middle, so that the last one is not a scrap.
     """
     overlap = min(overlap, capacity // 2)
     spans, first = [], 0
@@ -386,12 +334,11 @@ def _passages(kinds: NDArray[np.int8], capacity: int, overlap: int) -> Spans:
 
 
 def _start(kinds: NDArray[np.int8], cut: int, overlap: int) -> int:
-    """Return the first token of the passage after a cut.
+    """Return the first token of the passage after a cut, of the last ``overlap`` tokens before it.
 
-    It is one of the last ``overlap`` tokens before the cut: the first that starts a sentence (or a
-    paragraph or heading). If none does, it is the first at the highest kind of border among them: a
-    line, a word and so on. A passage that starts with a heading shares no tokens.
+    It is the first at the highest kind of border, where all from sentences up count as one kind.
     """
+    # A passage that starts with a heading shares no tokens.
     if overlap == 0 or kinds[cut] == Border.HEADING:
         return cut
     before = kinds[cut - overlap : cut]
@@ -400,14 +347,9 @@ def _start(kinds: NDArray[np.int8], cut: int, overlap: int) -> int:
 
 
 def _characters(tokens: Spans, cuts: Sequence[int], n_chars: int) -> Spans:
-    """Turn passages in tokens into passages in characters.
+    """Turn passages in tokens into passages in characters; ``cuts`` are those of `token_borders`.
 
     Passages without characters are left out: some tokenizers make tokens of no characters.
-
-    Args:
-        tokens: First token of each passage, and the token after its last one.
-        cuts: For each token, the character at which a passage begins if the token is its first.
-        n_chars: Length of the text.
     """
     starts = [0] + [cuts[first] for first, _ in tokens[1:]]
     ends = [cuts[last] for _, last in tokens[:-1]] + [n_chars]

@@ -56,17 +56,11 @@ class MaskSettings:
 
 @dataclass(frozen=True, slots=True)
 class MaskVocabulary:
-    """The properties of a vocabulary that masking needs.
-
-    Attributes:
-        mask_id: Id of [MASK].
-        special: Tokens that are never masked or used as random tokens, bool (vocab,).
-        continues: Tokens that continue the word of the token before, bool (vocab,).
-    """
+    """The properties of a vocabulary that masking needs."""
 
     mask_id: int
-    special: NDArray[np.bool_]
-    continues: NDArray[np.bool_]
+    special: NDArray[np.bool_]  # tokens never masked or used as random tokens, (vocab,)
+    continues: NDArray[np.bool_]  # tokens that continue the word of the token before, (vocab,)
 
     @classmethod
     def of(cls, vocabulary: Sequence[str], special_tokens: Sequence[str]) -> MaskVocabulary:
@@ -77,17 +71,11 @@ class MaskVocabulary:
 
 @dataclass(frozen=True, slots=True)
 class MaskedTokens:
-    """A batch of concatenated examples with masked tokens.
+    """A batch of concatenated examples with masked tokens; all arrays are int64."""
 
-    Attributes:
-        input_ids: Input of the model, int64 (total,).
-        positions: Indices of the tokens to predict, ascending, int64 (n_masked,).
-        labels: Original ids of these tokens, int64 (n_masked,).
-    """
-
-    input_ids: Ints
-    positions: Ints
-    labels: Ints
+    input_ids: Ints  # input of the model, (total,)
+    positions: Ints  # indices of the tokens to predict, ascending, (n_masked,)
+    labels: Ints  # original ids of these tokens, (n_masked,)
 
 
 def mask_tokens(
@@ -102,18 +90,9 @@ def mask_tokens(
 ) -> MaskedTokens:
     """Mask a batch; the masks of an example depend only on the seed, the epoch and its index.
 
-    Of the n tokens of an example that are not special, ``rate * n`` are predicted on average. Words
-    (or tokens) are taken in random order while they fit into this budget. The first that does not
-    fit is taken with the probability that makes the average exact.
-
-    Args:
-        input_ids: Tokens of all examples, concatenated, (total,).
-        lengths: Number of tokens of each example, (n,).
-        examples: Number of each example among all examples, the same in every epoch, (n,).
-        vocabulary: Which tokens are special, and which continue a word.
-        settings: How to mask.
-        seed: Seed of the run.
-        epoch: Number of the epoch, from 0.
+    ``examples`` has this index, (n,), ``lengths`` the tokens of each, (n,), ``input_ids`` all of
+    them, (total,). On average, the share ``rate`` of the tokens of an example that are not special
+    is predicted.
 
     Source: Devlin et al. 2019, BERT, section 3.1 (arXiv:1810.04805); Liu et al. 2019, RoBERTa,
     section 4.1, for dynamic masks (arXiv:1907.11692).
@@ -158,13 +137,9 @@ def _choose(
 ) -> NDArray[np.bool_]:
     """Take the words of each example in random order until its budget is used, bool (words,).
 
-    Args:
-        owners: Example of each word, ascending, (words,).
-        sizes: Number of tokens of each word, (words,).
-        order: Random number of each word, by which the words of an example are sorted, (words,).
-        budget: Number of tokens to take from each example, (n,).
-        extra: Random number in [0, 1) for each example. If a share s of the last word fits into the
-            budget, the word is taken if the number is below s, (n,).
+    ``owners`` (ascending), ``sizes`` and ``order`` (random) are of words, ``budget`` and ``extra``
+    (random in [0, 1)) of examples. The last word is taken if the share of it that fits into the
+    budget is above ``extra``, so that on average the budget is used exactly.
     """
     sorted_words = np.lexsort((order, owners))
     sizes = sizes[sorted_words]

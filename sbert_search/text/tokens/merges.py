@@ -31,14 +31,13 @@ def pair_keys(left: NDArray[np.int32], right: NDArray[np.int32]) -> Ints:
 class PairTable:
     """All pairs of adjacent pieces in a corpus, with the count and the gain of each pair.
 
-    A slot is an index into the arrays of this table. Each pair has one slot, which another pair may
-    reuse after the count of the first pair has become 0.
+    A slot is an index into the arrays of this table, which another pair may reuse after the count
+    of its pair has become 0.
 
-    With counts f and a corpus of N pieces, the gain of merging a and b is
-    ``f(ab) ln(f(ab) N / (f(a) f(b)))``, which equals ``f(ab) ln N + base``. This table stores
-    ``base``. A merge changes ``base`` only for pairs that contain one of the two merged pieces or
-    the resulting piece. A merge also decreases N, which changes the term ``f(ab) ln N`` of all
-    pairs, so `best` computes this term for all pairs at once.
+    The gain that `grow_vocabulary` defines equals ``f(ab) ln N + base``. This table stores
+    ``base``, which a merge changes only for pairs with one of the two merged pieces or the
+    resulting piece. A merge also decreases N, so `best` computes the other term for all pairs at
+    once.
     """
 
     def __init__(self) -> None:
@@ -58,7 +57,7 @@ class PairTable:
         """Add amounts to the counts of distinct pairs; a pair with count 0 frees its slot.
 
         Before the next `best`, call `rescore` with all pieces whose counts changed: after a merge,
-        these are the two merged pieces and the resulting piece. Until then, the gains are stale.
+        the two merged pieces and the resulting piece.
         """
         known = list(map(self._slots.get, keys.tolist()))
         for index, slot in enumerate(known):
@@ -72,12 +71,7 @@ class PairTable:
             self._free.append(slot)
 
     def rescore(self, pieces: set[int], frequency: Floats) -> None:
-        """Recompute the gains of all pairs that contain any of ``pieces``.
-
-        Args:
-            pieces: Ids of pieces.
-            frequency: Count of every piece in the corpus, by id.
-        """
+        """Recompute the gains of all pairs that contain any of ``pieces``."""
         slots = np.concatenate([self._slots_with(piece) for piece in pieces])
         count = self._count[slots]
         product = frequency[self.left[slots]] * frequency[self.right[slots]]
@@ -85,11 +79,7 @@ class PairTable:
         self._base[slots] = np.where(count < MIN_COUNT, -np.inf, base)
 
     def best(self, total: float) -> NDArray[np.intp]:
-        """Return the slots of the pairs with the largest gain; empty if no gain is positive.
-
-        Args:
-            total: N, the number of pieces in the corpus.
-        """
+        """Return the slots of the pairs with the largest gain; none if no gain is positive."""
         used = slice(self._used)
         gain = np.multiply(self._count[used], np.log(max(total, 1.0)), out=self._gain[used])
         gain += self._base[used]
@@ -143,13 +133,9 @@ class Segmentation:
 
     A position is an index into the arrays of this class. A merge stores the new piece at the
     position of the left piece and empties the position of the right piece. -1 means that a position
-    is empty, or that there is no next or previous piece in the word.
-
-    Args:
-        pieces: Piece ids of all words, word by word, int (positions,).
-        lengths: Number of pieces of each word, int (words,).
-        counts: Number of occurrences of each word, int (words,).
-        n_pieces: Number of distinct pieces.
+    is empty, or that there is no next or previous piece in the word. ``pieces``, (positions,), has
+    the ids of all words, word by word; ``lengths`` and ``counts``, (words,), the pieces and
+    occurrences of each word.
     """
 
     def __init__(
@@ -175,16 +161,10 @@ class Segmentation:
         return _summed(*self._edges(np.arange(len(self._piece), dtype=np.int32)))
 
     def merge(self, left: int, right: int, merged: int) -> tuple[float, Ints, Floats]:
-        """Merge all occurrences of a pair, from left to right.
+        """Merge all occurrences of a pair, left to right; ``merged`` may be the next unused id.
 
-        Args:
-            left: Id of the left piece of the pair.
-            right: Id of the right piece of the pair.
-            merged: Id of the merged piece: the next unused id, or the id of an existing piece.
-
-        Returns:
-            The number of merges in the corpus, the keys of all pairs whose counts changed, and the
-            changes of these counts.
+        Returns the number of merges in the corpus, the keys of all pairs whose counts changed, and
+        the changes of these counts.
         """
         first = self._find(left, right)
         second = self._next[first]
@@ -209,8 +189,8 @@ class Segmentation:
     def _find(self, left: int, right: int) -> Positions:
         """Return the positions of the left pieces of a pair.
 
-        Occurrences can overlap: the pair (a, a) occurs twice in ``aaa``. Of overlapping
-        occurrences, the first, the third and so on are returned.
+        Of overlapping occurrences, as of (a, a) in ``aaa``, the first, the third and so on are
+        returned.
         """
         first: Positions
         if len(self._positions[left]) <= len(self._positions[right]):
@@ -236,10 +216,9 @@ class Segmentation:
         return self._positions[piece]
 
     def _edges(self, left: Positions) -> tuple[Ints, Floats]:
-        """Return key and weight of the pairs whose left pieces are at the positions ``left``.
+        """Return key and weight of the pairs whose left pieces are at ``left``, each position once.
 
-        The weight is the number of occurrences of the word. A position that is given twice counts
-        once. The position -1 and the position of the last piece of a word give no pair.
+        The position -1 and the position of the last piece of a word give no pair.
         """
         left = np.unique(left[left >= 0])
         left = left[self._next[left] >= 0]
@@ -265,18 +244,9 @@ def grow_vocabulary(
 ) -> list[str]:
     """Merge the pair with the largest gain in unigram log-likelihood, until ``n_new`` are added.
 
-    Gains with a relative difference below 1e-9 count as equal. If several pairs have the largest
-    gain, the first of them in alphabetical order is merged. Merging stops early if no pair that
-    occurs at least twice increases the likelihood.
-
-    Args:
-        segmentation: The words, split into pieces; this object is modified.
-        pieces: Texts of the initial pieces of ``segmentation``, in the order of ids.
-        n_new: Number of pieces to add.
-        advance: Called with 1 for each new piece.
-
-    Returns:
-        The new pieces, in the order of their merges.
+    Of pairs with equal gains, the first in alphabetical order is merged. Merging stops early if no
+    pair that occurs at least twice increases the likelihood. ``segmentation`` is modified. Returns
+    the new pieces, in the order of their merges.
 
     Source: Schuster & Nakajima 2012, Japanese and Korean voice search, section 3. The gain of
     merging a and b is f(ab) ln(f(ab) N / (f(a) f(b))), where f counts occurrences and N is the

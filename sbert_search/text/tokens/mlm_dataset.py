@@ -16,24 +16,14 @@ from sbert_search.text.tokens.tokenizer import TextTokenizer
 
 @dataclass(frozen=True, slots=True)
 class MaskedExamples:
-    """Pre-training examples with masked tokens, concatenated into flat arrays.
+    """Pre-training examples with masked tokens, concatenated; all arrays are int64."""
 
-    Attributes:
-        input_ids: Token ids that the model reads, masks included, int64 (n_tokens,).
-        token_type_ids: 0 for tokens of the first segment, 1 for tokens of the second segment, int64
-            (n_tokens,).
-        lengths: Number of tokens of each example, int64 (n,).
-        positions: Indices in ``input_ids`` of the tokens to predict, ascending, int64 (n_masked,).
-        labels: Original ids of the tokens to predict, int64 (n_masked,).
-        pair_labels: 1 if the second segment does not follow the first, otherwise 0, int64 (n,).
-    """
-
-    input_ids: Ints
-    token_type_ids: Ints
-    lengths: Ints
-    positions: Ints
-    labels: Ints
-    pair_labels: Ints
+    input_ids: Ints  # what the model reads, masks included, (n_tokens,)
+    token_type_ids: Ints  # 0 in the first segment, 1 in the second, (n_tokens,)
+    lengths: Ints  # number of tokens of each example, (n,)
+    positions: Ints  # indices in ``input_ids`` of the tokens to predict, ascending, (n_masked,)
+    labels: Ints  # original ids of the tokens to predict, (n_masked,)
+    pair_labels: Ints  # 1 if the second segment does not follow the first, otherwise 0, (n,)
 
 
 class MaskedCorpus:
@@ -53,22 +43,9 @@ class MaskedCorpus:
         seed: int,
         documents: tuple[int, int] | None = None,
     ) -> None:
-        """Plan the examples of some documents.
+        """Plan the examples of ``documents``: the first, and the index after the last; None: all.
 
-        Args:
-            shards: Tokens of the documents, made with ``tokenizer``.
-            tokenizer: The tokenizer; it tells which tokens are special.
-            segments: How examples are formed from sentences.
-            masks: How the tokens of the examples are masked.
-            seed: Seed of the lengths, pairs and masks.
-            documents: Index of the first document, and the index after the last; None: all
-                documents of the shards.
-
-        Raises:
-            CorpusError: The documents give no examples, or ``segments.kind`` is ``nsp`` and there
-                are fewer than two documents.
-            ModelError: The tokenizer lacks a special token, or adds several special tokens before
-                or after a text.
+        ``tokenizer`` made the tokens of the shards; it tells which tokens are special.
         """
         low, high = documents or (0, len(shards.document_starts) - 1)
         self._shards, self._masks, self._seed = shards, masks, seed
@@ -93,20 +70,11 @@ class MaskedCorpus:
 
     @property
     def identity(self) -> Mapping[str, object]:
-        """The shards, documents and settings that determine the examples, as a JSON object.
-
-        The examples also depend on the seed and the tokenizer. The JSON object contains neither.
-        """
+        """What determines the examples, besides the seed and the tokenizer, as a JSON object."""
         return self._identity
 
     def read(self, rows: Ints, epoch: int = 0) -> MaskedExamples:
-        """Read some examples with the masks of an epoch.
-
-        Args:
-            rows: Indices of the examples, (n,).
-            epoch: Number of the epoch. Each epoch has other masks, unless `MaskSettings.static` is
-                true.
-        """
+        """Read the examples with the indices ``rows``, (n,), with the masks of an epoch."""
         special = self._special
         examples = read_examples(
             self._shards, self._plan, rows, cls_id=special.cls_id, sep_id=special.sep_id

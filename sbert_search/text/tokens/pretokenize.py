@@ -39,21 +39,10 @@ SHARD_TOKENS = 1 << 24  # default number of tokens that ends a shard
 class ShardWriter:
     """Writes documents into shards, or continues after the last complete shard of the folder.
 
-    The writer is a context manager that holds the folder's lock. To resume, the caller skips the
-    first ``rows`` input rows, since their documents are in complete shards. If the context ends
-    without `finish`, the documents after the last complete shard are not stored. A resumed run
-    writes the same shards as an uninterrupted one if it adds the same batches.
-
-    Args:
-        folder: Folder of the shards; created if absent.
-        vocab_size: Size of the vocabulary; every token id must be below it.
-        identity: Everything that determines the tokens, such as hashes of the source and the
-            tokenizer, as a JSON object.
-        shard_tokens: A shard ends with the batch that reaches this number of tokens.
-
-    Raises:
-        CorpusError: When the context is entered: the folder contains shards of another vocabulary
-            size or identity, or a manifest that cannot be used, or another process writes to it.
+    The context holds the folder's lock. To resume, the caller skips the first ``rows`` input rows,
+    since their documents are in complete shards. Without `finish`, the documents after the last
+    complete shard are not stored. A resumed run writes the same shards as an uninterrupted one if
+    it adds the same batches. A shard ends with the batch that reaches ``shard_tokens``.
     """
 
     def __init__(
@@ -98,15 +87,7 @@ class ShardWriter:
         return self._manifest.finished
 
     def add(self, documents: Iterable[Sequence[Sequence[int]]], rows_end: int) -> None:
-        """Add the documents of one batch, leaving out empty sentences and empty documents.
-
-        Args:
-            documents: Documents as lists of sentences, which are lists of token ids.
-            rows_end: Number of input rows read so far, including this batch.
-
-        Raises:
-            CorpusError: A token id is negative, or is not below ``vocab_size``.
-        """
+        """Add the documents of one batch, lists of sentences; empty ones are left out."""
         for document in documents:
             if filled := [sentence for sentence in document if sentence]:
                 self._add_document(filled)
@@ -114,11 +95,7 @@ class ShardWriter:
             self._commit(rows_end, finished=False)
 
     def finish(self, rows_end: int) -> None:
-        """Write the last shard and mark the folder as complete.
-
-        Raises:
-            CorpusError: All documents are empty, or there was none.
-        """
+        """Write the last shard and mark the folder as complete."""
         if not self._documents and not self._manifest.shards:
             raise CorpusError(
                 f"The source of {self._folder} holds no text with a token; name another source."
@@ -199,22 +176,10 @@ def write_token_shards(
 ) -> TokenShards:
     """Split documents into sentences, tokenise the sentences, and write the tokens to shards.
 
-    An interrupted run resumes after the last complete shard. If all shards are complete already,
-    this function opens them and writes nothing. A title is used only for a document without a text.
-    A special token that is spelled out in a text, such as "[SEP]", is tokenised as text. Sentences
-    are neither padded nor truncated, even if the settings of the tokenizer ask for it.
-
-    Args:
-        reader: The documents.
-        tokenizer: The tokenizer; it is not modified.
-        folder: Folder for the shards.
-        wrapped: True: the lines of the texts were wrapped at a fixed width, as in books, so a line
-            end inside a paragraph does not end a sentence. False: every line end ends a sentence.
-        shard_tokens: Minimum number of tokens of each shard except the last.
-
-    Raises:
-        CorpusError: A source cannot be read or has no tokens, or the folder holds shards that were
-            made from another source, with another tokenizer or with other settings.
+    An interrupted run resumes after the last complete shard; a complete folder is only opened. A
+    title is used only for a document without a text. A special token that is spelled out in a text,
+    such as "[SEP]", is tokenised as text. Sentences are neither padded nor truncated. ``wrapped``
+    is that of `split_sentences`.
     """
     survey = reader.survey()
     plain = Tokenizer.from_str(tokenizer.to_str())

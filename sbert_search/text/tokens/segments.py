@@ -64,20 +64,12 @@ class SegmentSettings:
 
 @dataclass(frozen=True, slots=True)
 class Examples:
-    """The examples of an epoch.
+    """The examples of an epoch; all arrays are int64."""
 
-    Attributes:
-        first: Token span of the first segment, int64 (n, 2).
-        second: Token span of the second segment, int64 (n, 2); (0, 0) if there is none.
-        label: 1 if the second segment is from another document or the two segments were swapped,
-            otherwise 0, int64 (n,).
-        lengths: Number of tokens of each example, special tokens included, int64 (n,).
-    """
-
-    first: Ints
-    second: Ints
-    label: Ints
-    lengths: Ints
+    first: Ints  # token span of the first segment, (n, 2)
+    second: Ints  # token span of the second segment, (n, 2); (0, 0) if there is none
+    label: Ints  # 1: the second is from another document, or the two were swapped; else 0, (n,)
+    lengths: Ints  # number of tokens, special tokens included, (n,)
 
     def __len__(self) -> int:
         return len(self.label)
@@ -93,19 +85,8 @@ def plan_examples(
 ) -> Examples:
     """Plan the examples of an epoch, in the order of the corpus.
 
-    Args:
-        sentence_starts: Index of the first token of each sentence, then the number of tokens,
-            (n_sentences + 1,).
-        document_starts: Index of the first sentence of each document, then the index after the last
-            sentence, (n_documents + 1,). Given a slice of this array, only the documents of the
-            slice are planned.
-        settings: How examples are formed from sentences.
-        seed: Seed of the run.
-        epoch: Number of the epoch; each epoch draws other lengths, segments and labels.
-
-    Raises:
-        CorpusError: ``settings.kind`` is ``nsp`` and there are fewer than two documents, or the
-            documents give no examples.
+    The starts are those of `TokenShards`. Given a slice of ``document_starts``, only the documents
+    of the slice are planned. Each epoch draws other lengths, segments and labels.
     """
     n_documents = len(document_starts) - 1
     if settings.kind == "nsp" and n_documents < 2:
@@ -137,15 +118,9 @@ def plan_examples(
 
 
 def document_borders(spans: Ints, document_token_starts: Ints) -> Ints:
-    """Find the documents that begin inside each span, but not at the start of the span.
+    """Find the documents that begin inside each token span, but not at the start of the span.
 
-    Args:
-        spans: Token spans, (n, 2).
-        document_token_starts: Index of the first token of each document, then the number of tokens.
-
-    Returns:
-        For each span, the index of the first such document and the index after the last, int64
-        (n, 2).
+    Returns the index of the first such document and the index after the last, int64 (n, 2).
     """
     low = np.searchsorted(document_token_starts, spans[:, 0], side="right")
     high = np.searchsorted(document_token_starts, spans[:, 1], side="left")
@@ -159,9 +134,9 @@ def _pairs(
 
     As in BERT's data script, an example takes as many consecutive sentences as fit into its length,
     but at least two, and splits them at a random border between sentences. If a segment of another
-    document replaces the second segment, the next example begins with the replaced sentences. There
-    are two differences from BERT's script. The label is drawn for every example, so that both
-    labels are equally frequent. A single sentence left at the end of a document is dropped.
+    document replaces the second segment, the next example begins with the replaced sentences.
+    Unlike there, the label is drawn for every example, so that both labels are equally frequent,
+    and a single sentence left at the end of a document is dropped.
     """
     for document, (at, end) in enumerate(pairwise(documents.tolist())):
         while end - at >= 2:
@@ -183,10 +158,7 @@ def _pairs(
 def _elsewhere(
     document: int, target: int, sentences: Ints, documents: Ints, rng: np.random.Generator
 ) -> Span:
-    """Take sentences from a random position of another document, up to ``target`` tokens.
-
-    At least one sentence is taken, even if this sentence has more than ``target`` tokens.
-    """
+    """Take sentences, at least one, from a random position of another document."""
     other = int(rng.integers(len(documents) - 2))
     other += other >= document
     at = int(rng.integers(documents[other], documents[other + 1]))
@@ -239,7 +211,7 @@ def _target(settings: SegmentSettings, rng: np.random.Generator) -> int:
 def _last_border(sentences: Ints, at: int, target: int) -> int:
     """Return the last sentence border at most ``target`` tokens after the border ``at``.
 
-    Border i is the start of sentence i, which is also the end of sentence i - 1.
+    Border i is the start of sentence i.
     """
     return at - 1 + int(np.searchsorted(sentences[at:], sentences[at] + target, side="right"))
 
@@ -254,36 +226,21 @@ def _size(span: Span) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PackedExamples:
-    """The tokens of some examples, concatenated.
+    """The tokens of some examples, concatenated; all arrays are int64."""
 
-    Attributes:
-        input_ids: Token ids with special tokens, int64 (total,).
-        token_type_ids: 0 up to and including the [SEP] after the first span, 1 after it, int64
-            (total,).
-        lengths: Number of tokens of each example, int64 (n,).
-        label: 1 if the second span does not follow the first in the text, otherwise 0, int64 (n,).
-    """
-
-    input_ids: Ints
-    token_type_ids: Ints
-    lengths: Ints
-    label: Ints
+    input_ids: Ints  # with special tokens, (total,)
+    token_type_ids: Ints  # 0 up to and including the [SEP] after the first span, 1 after, (total,)
+    lengths: Ints  # number of tokens of each example, (n,)
+    label: Ints  # 1 if the second span does not follow the first in the text, otherwise 0, (n,)
 
 
 def read_examples(
     shards: TokenShards, plan: Examples, rows: Ints, *, cls_id: int, sep_id: int
 ) -> PackedExamples:
-    """Read the tokens of some examples and insert the special tokens.
+    """Read the tokens of the examples ``rows`` of a plan and insert the special tokens.
 
     A pair is ``[CLS] first [SEP] second [SEP]``. A single span is ``[CLS] first [SEP]``, with
     another [SEP] before each document that begins inside the span.
-
-    Args:
-        shards: The shards for which the plan was made.
-        plan: The plan of an epoch: where in the shards each example begins and ends.
-        rows: Indices of the examples to read, (n,).
-        cls_id: Id of [CLS].
-        sep_id: Id of [SEP].
     """
     borders = document_borders(plan.first[rows], shards.document_token_starts)
     cls, sep = np.array([cls_id]), np.array([sep_id])

@@ -63,26 +63,16 @@ class Shard:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardManifest:
-    """The content of ``MANIFEST.json``, which describes a folder of shards.
-
-    Attributes:
-        format: Name of the file format.
-        version: Version of the file format.
-        vocab_size: Size of the vocabulary; every token id is below it.
-        identity: Everything that determines the tokens, as a JSON object. A writer resumes only
-            if it was given an equal identity.
-        rows: Number of input rows whose documents are in the shards.
-        finished: Whether the source was read to its end.
-        shards: Complete shards, in the order of the source.
-    """
+    """The content of ``MANIFEST.json``, which describes a folder of shards."""
 
     format: str = FORMAT
     version: int = VERSION
-    vocab_size: int
+    vocab_size: int  # every token id is below it
+    # Everything that determines the tokens. A writer resumes only if it has an equal identity.
     identity: Mapping[str, object] = field(default_factory=dict)
-    rows: int = 0
-    finished: bool = False
-    shards: tuple[Shard, ...] = ()
+    rows: int = 0  # input rows whose documents are in the shards
+    finished: bool = False  # whether the source was read to its end
+    shards: tuple[Shard, ...] = ()  # in the order of the source
 
     def __post_init__(self) -> None:
         if (self.format, self.version) != (FORMAT, VERSION):
@@ -100,17 +90,10 @@ class ShardManifest:
 class TokenShards:
     """The shards of a finished folder as one memory-mapped sequence of token ids.
 
-    Attributes:
-        manifest: The manifest of the shards.
-        sentence_starts: Index of the first token of each sentence, then the number of tokens,
-            int64 (n_sentences + 1,).
-        document_starts: Index of the first sentence of each document, then the number of
-            sentences, int64 (n_documents + 1,).
-        document_token_starts: Index of the first token of each document, then the number of tokens,
-            int64 (n_documents + 1,).
-
-    Raises:
-        CorpusError: The folder has no shards, unfinished shards, or a damaged file.
+    ``sentence_starts`` has the index of the first token of each sentence, then the number of
+    tokens; ``document_starts`` the index of the first sentence of each document, then the number of
+    sentences; ``document_token_starts`` the index of the first token of each document, then that of
+    tokens.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -142,10 +125,7 @@ class TokenShards:
         return int(self._starts[-1])
 
     def tokens(self, start: int, end: int) -> Ints:
-        """Read the token ids from index ``start`` to ``end``, int64 (end - start,).
-
-        The range may cross shards and must not be empty.
-        """
+        """Read the token ids of a range that is not empty, int64 (end - start,)."""
         first, last = np.searchsorted(self._starts, [start, end - 1], side="right") - 1
         parts = [
             self._tokens[n][max(start - self._starts[n], 0) : end - self._starts[n]]
@@ -163,11 +143,7 @@ class TokenShards:
         return counts
 
     def verify(self) -> None:
-        """Compare the digest of every file with the manifest.
-
-        Raises:
-            CorpusError: A file differs.
-        """
+        """Compare the digest of every file with the manifest."""
         for file in (file for shard in self.manifest.shards for file in shard.files):
             got = files.xxh3_128_of(self.folder / file.name)
             if got != file.xxh3_128:
@@ -186,11 +162,7 @@ class TokenShards:
 
 
 def read_manifest(folder: Path) -> ShardManifest:
-    """Read the manifest of a folder of shards.
-
-    Raises:
-        CorpusError: There is no manifest, or it cannot be used.
-    """
+    """Read the manifest of a folder of shards."""
     try:
         return from_mapping(ShardManifest, json.loads((folder / NAME).read_text("utf-8")))
     except FileNotFoundError as error:

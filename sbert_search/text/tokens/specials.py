@@ -18,31 +18,17 @@ _PAD = ("[PAD]", "<pad>")
 
 @dataclass(frozen=True, slots=True)
 class SpecialTokens:
-    """The special tokens that pre-training needs.
+    """The special tokens that pre-training needs."""
 
-    Attributes:
-        cls_id: Id of the token before a text.
-        sep_id: Id of the token after a text.
-        mask_id: Id that replaces a token to predict.
-        pad_id: Id of the padding token. This package does not pad texts, but other libraries that
-            load the model do.
-        mask: Text of the mask token.
-    """
-
-    cls_id: int
-    sep_id: int
-    mask_id: int
-    pad_id: int
-    mask: str
+    cls_id: int  # before a text
+    sep_id: int  # after a text
+    mask_id: int  # in place of a token to predict
+    pad_id: int  # for other libraries that load the model: this package does not pad texts
+    mask: str  # text of the mask token
 
     @classmethod
     def of(cls, tokenizer: TextTokenizer) -> SpecialTokens:
-        """Find the special tokens of a tokenizer.
-
-        Raises:
-            ModelError: A special token is missing, or the tokenizer adds several special tokens
-                before or after a text.
-        """
+        """Find the special tokens; a text must have one of them before and one after it."""
         before, after = tokenizer.single.before, tokenizer.single.after
         if len(before) != 1 or len(after) != 1:
             raise ModelError(
@@ -54,11 +40,7 @@ class SpecialTokens:
 
 
 def mask_vocabulary(tokenizer: TextTokenizer) -> MaskVocabulary:
-    """Return which tokens of a tokenizer are special, and which continue a word.
-
-    Raises:
-        ModelError: In the same cases as `SpecialTokens.of`.
-    """
+    """Return which tokens of a tokenizer are special, and which continue a word."""
     known = SpecialTokens.of(tokenizer)
     added = tokenizer.backend.get_added_tokens_decoder()
     ids = tokenizer.backend.get_vocab()
@@ -72,11 +54,7 @@ def mask_vocabulary(tokenizer: TextTokenizer) -> MaskVocabulary:
 
 
 def _known(tokenizer: TextTokenizer, names: tuple[str, ...]) -> tuple[str, int]:
-    """Return the first of ``names`` that is a token of the tokenizer, and the id of this token.
-
-    Raises:
-        ModelError: None of ``names`` is a token of the tokenizer.
-    """
+    """Return the first of ``names`` that is a token of the tokenizer, and the id of this token."""
     for name in names:
         if (token_id := tokenizer.backend.token_to_id(name)) is not None:
             return name, token_id
@@ -92,8 +70,7 @@ BLANK = "\u2423"  # the character "open box", which is shown in place of a blank
 def readable_tokens(tokenizer: TextTokenizer, ids: Sequence[int]) -> list[str]:
     """Return the text of each token, with every blank replaced by U+2423.
 
-    The text of a token from a byte-level vocabulary is decoded from the bytes of the token. If
-    these bytes are not complete UTF-8 characters, the entry in the vocabulary is returned instead.
+    A token of a byte-level vocabulary is decoded if its bytes are complete UTF-8 characters.
     """
     backend = tokenizer.backend
     byte_level = (decoders.ByteLevel, pre_tokenizers.ByteLevel)

@@ -50,19 +50,12 @@ Ids = list[int]
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The special tokens around one text, or around and between the two texts of a pair.
-
-    Attributes:
-        before: Ids before the first text.
-        between: Ids between the texts of a pair; empty for a single text.
-        after: Ids after the last text.
-        types: Segment ids of ``before``, the first text, ``between``, the second text and
-            ``after``, in this order.
-    """
+    """The special tokens around one text, or around and between the two texts of a pair."""
 
     before: Ids
-    between: Ids
+    between: Ids  # between the texts of a pair; empty for a single text
     after: Ids
+    # Segment ids of ``before``, the first text, ``between``, the second text and ``after``.
     types: tuple[int, int, int, int, int]
 
     @property
@@ -73,17 +66,11 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class EncodedPairs:
-    """Pairs of texts as token ids.
+    """Pairs of texts as token ids."""
 
-    Attributes:
-        ids: Token ids of each pair, special tokens included.
-        types: Segment ids of each pair, one for each token.
-        lost: Number of tokens that truncation removed from each pair, int32 (n,).
-    """
-
-    ids: list[Ids]
-    types: list[Ids]
-    lost: NDArray[np.int32]
+    ids: list[Ids]  # special tokens included
+    types: list[Ids]  # segment ids, one for each token
+    lost: NDArray[np.int32]  # number of tokens that truncation removed, (n,)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -102,21 +89,10 @@ class EncodedPairs:
 
 
 class TextTokenizer:
-    """A tokenizer that truncates to ``max_len`` and counts the truncated tokens.
+    """A tokenizer that truncates to ``max_len``, special tokens included, and counts what is lost.
 
-    Attributes:
-        backend: The `tokenizers.Tokenizer`, with truncation and padding turned off.
-        max_len: Maximum number of tokens of a text or pair, special tokens included.
-        folder: Folder that the tokenizer was read from; None: it was not read from a folder. `save`
-            copies the tokenizer files of this folder. If there is no tokenizer.json to copy, `save`
-            writes ``backend`` as tokenizer.json.
-        single: The special tokens around one text.
-        pair: The special tokens around and between the texts of a pair.
-
-    Raises:
-        ModelError: A regular expression of the tokenizer could take exponential time, the tokenizer
-            makes no token of any text, it has a [CLS] but neither a [SEP] nor a post-processor, or
-            ``max_len`` is too small for the special tokens of a pair.
+    ``backend`` neither truncates nor pads. `save` copies the tokenizer files of ``folder``; if
+    there is no tokenizer.json to copy, it writes ``backend``.
     """
 
     def __init__(self, backend: Tokenizer, max_len: int, *, folder: Path | None = None) -> None:
@@ -144,15 +120,7 @@ class TextTokenizer:
     ) -> TextTokenizer:
         """Read a tokenizer from tokenizer.json, or from the vocab.txt of a BERT model.
 
-        Args:
-            folder: Folder of the tokenizer.
-            max_len: Maximum number of tokens of a text or pair, special tokens included.
-            do_lower_case: Whether to lower-case texts before the tokenizer's own normalisation.
-
-        Raises:
-            ModelError: The folder holds neither file, a file of the tokenizer is damaged, a regular
-                expression of the tokenizer could take exponential time, or ``max_len`` is too small
-                for the special tokens of a pair.
+        ``do_lower_case``: lower-case texts before the tokenizer's own normalisation.
         """
         try:
             if (folder / "tokenizer.json").is_file():
@@ -181,14 +149,10 @@ class TextTokenizer:
         return int(self.backend.get_vocab_size())
 
     def encode(self, texts: Sequence[str]) -> tuple[list[Ids], NDArray[np.int32]]:
-        """Turn texts into token ids.
+        """Turn texts into token ids, special tokens included.
 
-        Returns:
-            Ids of each text, special tokens included, and the number of tokens that truncation
-            removed from the end of each text, int32 (n,).
-
-        Raises:
-            CorpusError: A text is not a string, or has a lone surrogate, which UTF-8 cannot encode.
+        The second result is how many tokens truncation removed from the end of each text, int32
+        (n,).
         """
         frame, room = self.single, self.max_len - self.single.size
         counted = self._counted(texts, room)
@@ -196,11 +160,7 @@ class TextTokenizer:
         return [[*frame.before, *ids[:room], *frame.after] for ids, _ in counted], lost
 
     def encode_pairs(self, pairs: Sequence[tuple[str, str]]) -> EncodedPairs:
-        """Turn pairs into token ids; if a pair is too long, its longer text is truncated first.
-
-        Raises:
-            CorpusError: As for `encode`.
-        """
+        """Turn pairs into token ids; if a pair is too long, its longer text is truncated first."""
         frame, room = self.pair, self.max_len - self.pair.size
         # Often the first text of many pairs is the same query, so equal first texts are tokenised
         # once.
@@ -224,16 +184,9 @@ class TextTokenizer:
         return EncodedPairs(ids, types, np.array(lost, dtype=np.int32))
 
     def encode_offsets(self, texts: Sequence[str]) -> list[tuple[Ids, list[tuple[int, int]]]]:
-        """Turn texts into token ids and find each token's characters, without truncation.
+        """Return the ids and places of all tokens of each text, without special tokens.
 
-        No special tokens are added.
-
-        Returns:
-            For each text, the ids of its tokens, and for each token the index of its first
-            character and the index after its last character.
-
-        Raises:
-            CorpusError: As for `encode`.
+        A place is the index of the first character and the index after the last one.
         """
         try:
             encodings = self.backend.encode_batch(list(texts), add_special_tokens=False)
@@ -246,17 +199,8 @@ class TextTokenizer:
     ) -> list[tuple[int, int]]:
         """Split a text into passages whose tokens, with those of the prompt, fit into ``max_len``.
 
-        Args:
-            text: The text.
-            prompt: The text that the model reads before each passage.
-            chunking: Where to split the text, and how many tokens a passage may have.
-
-        Returns:
-            Start and end of each passage in characters; the passages cover the text without gaps.
-
-        Raises:
-            CorpusError: The text or the prompt has a lone surrogate, which UTF-8 cannot encode.
-            ModelError: The prompt and the special tokens take all tokens of a passage.
+        Returns start and end of each passage in characters; the passages cover the text without
+        gaps.
         """
         try:
             return chunking.split(text, lambda piece: self._split(piece, prompt, chunking))
@@ -264,15 +208,9 @@ class TextTokenizer:
             raise _bad_text([text], error) from error
 
     def require_room(self, prompt: str, limit: int | None = None) -> int:
-        """Return how many tokens a prompt and the special tokens leave for a text.
+        """Return how many tokens, at least 1, a prompt and the special tokens leave for a text.
 
-        Args:
-            prompt: The text that the model reads before each text.
-            limit: Maximum number of tokens of a text with its prompt; None: ``max_len``.
-
-        Raises:
-            CorpusError: The prompt has a lone surrogate, which UTF-8 cannot encode.
-            ModelError: They leave no token.
+        ``limit``: maximum number of tokens of a text with its prompt; None: ``max_len``.
         """
         limit = self.max_len if limit is None else limit
         room = limit - self.single.size - len(self._ids([prompt])[0])
@@ -299,11 +237,7 @@ class TextTokenizer:
     def save(self, folder: Path, *, segments: bool = True) -> None:
         """Write the files of the tokenizer into a folder, with ``max_len`` as ``model_max_length``.
 
-        Args:
-            folder: Folder for the files.
-            segments: Whether the model reads segment ids. The value is stored in
-                tokenizer_config.json, since the default of transformers differs by class and
-                version.
+        ``segments``: the model reads segment ids.
         """
         settings: dict[str, object] = {"tokenizer_class": "PreTrainedTokenizerFast"}
         known = {role: [*filter(self._knows, names)] for role, names in _ROLES.items()}
@@ -315,6 +249,7 @@ class TextTokenizer:
             contents |= {path.name: path.read_bytes() for path in given if path.is_file()}
         for name, content in contents.items():
             files.replace_file(folder / name, content)
+        # Stored, since the default of transformers differs by class and version.
         types = ["token_type_ids"] if segments else []
         inputs = ["input_ids", *types, "attention_mask"]
         settings = {**settings, "model_max_length": self.max_len, "model_input_names": inputs}
@@ -333,8 +268,7 @@ class TextTokenizer:
     def _counted_by_pieces(self, text: str, room: int) -> tuple[Ids, int]:
         """Return the first ``room`` ids of a long text and count all its ids, piece by piece.
 
-        The count may be off by one for each piece. The returned ids are exact if the text has a
-        blank in every `PIECE_CHARS` characters.
+        The count may be off by one for each piece. The ids are exact if each piece ends at a blank.
         """
         kept: Ids = []
         count = 0
@@ -353,11 +287,7 @@ class TextTokenizer:
 
 
 def _add_tokens(backend: Tokenizer, path: Path) -> None:
-    """Add the tokens of added_tokens.json, which transformers writes for tokens outside vocab.txt.
-
-    Raises:
-        ModelError: A token would get another id than the id in the file.
-    """
+    """Add the tokens of added_tokens.json, where transformers puts those outside vocab.txt."""
     ids = json.loads(path.read_text("utf-8")) if path.is_file() else {}
     for token, token_id in sorted(ids.items(), key=lambda item: int(item[1])):
         if backend.token_to_id(token) is None:
@@ -372,9 +302,8 @@ def _add_tokens(backend: Tokenizer, path: Path) -> None:
 def _apply_settings(backend: Tokenizer, settings: Mapping[str, object]) -> None:
     """Change a tokenizer where tokenizer_config.json contradicts tokenizer.json.
 
-    The tokenizer classes of BERT and RoBERTa in transformers, versions 4 and 5, also prefer
-    tokenizer_config.json. The classes in `_GENERIC` follow tokenizer.json, so a tokenizer of these
-    classes is not changed.
+    The tokenizer classes of BERT and RoBERTa in transformers, versions 4 and 5, do so too. The
+    classes in `_GENERIC` follow tokenizer.json.
     """
     if settings.get("tokenizer_class") in _GENERIC:
         return
@@ -391,10 +320,8 @@ def _apply_settings(backend: Tokenizer, settings: Mapping[str, object]) -> None:
 
 
 def _longest_first(first: int, second: int, room: int) -> tuple[int, int]:
-    """Return the number of tokens to keep of each text of a pair, at most ``room`` in total.
-
-    The longer text is truncated until both texts are equally long, then both are truncated.
-    """
+    """Return how many tokens of each text of a pair to keep, at most ``room`` in total."""
+    # The longer text is truncated until both texts are equally long, then both are truncated.
     if first + second <= room:
         return first, second
     short, half = min(first, second), room // 2
@@ -404,11 +331,7 @@ def _longest_first(first: int, second: int, room: int) -> tuple[int, int]:
 
 
 def _known_text(backend: Tokenizer) -> str:
-    """Return a text that the tokenizer turns into at least one token: "a" if possible.
-
-    Raises:
-        ModelError: The tokenizer turns no text into tokens.
-    """
+    """Return a text that the tokenizer turns into at least one token: "a" if possible."""
     if backend.encode("a", add_special_tokens=False).ids:
         return "a"
     for number in backend.get_vocab().values():

@@ -1,8 +1,4 @@
-"""Read and write the folder of a tokenizer: its vocabulary and its settings.
-
-The library that matches the expressions uses backtracking and has no time limit. A repeated group
-that contains a repetition, such as ``(a+)+``, can match a text in exponentially many ways.
-"""
+"""Read and write the folder of a tokenizer: its vocabulary and its settings."""
 
 from __future__ import annotations
 
@@ -25,11 +21,7 @@ SETTINGS = "tokenizer_config.json"
 
 
 def read_settings(folder: Path) -> dict[str, object]:
-    """Read the settings in the folder of a tokenizer; {} if there is no file with settings.
-
-    Raises:
-        ModelError: The file cannot be read, or does not hold a JSON object.
-    """
+    """Read the settings in the folder of a tokenizer; {} if there is no file with settings."""
     path = folder / SETTINGS
     if not path.is_file():
         return {}
@@ -58,8 +50,7 @@ _PART = re.compile(  # a group border or a repetition; or an escape or character
 def refuse_slow_patterns(tokenizer: Tokenizer) -> None:
     """Raise an error if a tokenizer uses an expression for which `repeats_repeats` is true.
 
-    Raises:
-        ModelError: The tokenizer uses such an expression; the message names the expression.
+    The library that matches the expressions uses backtracking and has no time limit.
     """
     for part in (tokenizer.normalizer, tokenizer.pre_tokenizer):
         if part is not None:
@@ -73,9 +64,10 @@ def refuse_slow_patterns(tokenizer: Tokenizer) -> None:
 
 
 def repeats_repeats(pattern: str) -> bool:
-    """Whether a group that contains an unbounded repetition is repeated without bound.
+    """Whether an unbounded repetition is repeated without bound, as in ``(a+)+``.
 
-    Possessive repetitions and atomic groups do not backtrack, so they are safe.
+    Backtracking then tries exponentially many ways. Possessive repetitions and atomic groups do not
+    backtrack.
     """
     # The whole expression counts as the outermost group. For each open group, outermost first:
     # whether the group contains an unbounded repetition that can backtrack, and whether the group
@@ -102,7 +94,6 @@ def repeats_repeats(pattern: str) -> bool:
 
 
 def _patterns(value: object) -> Iterator[str]:
-    """Yield every expression in the JSON settings of a normaliser or pre-tokenizer."""
     if isinstance(value, dict):
         if isinstance(pattern := value.get("Regex"), str):
             yield pattern
@@ -120,15 +111,7 @@ _FILES = ("tokenizer.json", "vocab.txt", SETTINGS)
 
 
 def bert_tokenizer(vocabulary: Sequence[str], rules: WordRules) -> Tokenizer:
-    """Make BERT's tokenizer: normalise, split, match the longest piece first, add [CLS] and [SEP].
-
-    Args:
-        vocabulary: Pieces (entries of the vocabulary), in the order of ids.
-        rules: How to split text into words.
-
-    Raises:
-        ModelError: A piece occurs twice, or a special token is missing.
-    """
+    """Make BERT's tokenizer: normalise, split, match the longest piece first, add [CLS] [SEP]."""
     ids = {piece: piece_id for piece_id, piece in enumerate(vocabulary)}
     if len(ids) < len(vocabulary):
         twice = next(piece for piece_id, piece in enumerate(vocabulary) if ids[piece] != piece_id)
@@ -154,11 +137,7 @@ def bert_tokenizer(vocabulary: Sequence[str], rules: WordRules) -> Tokenizer:
 
 
 def bert_template(tokenizer: Tokenizer) -> processors.TemplateProcessing:
-    """Make a template with [CLS] before the first text and [SEP] after each text.
-
-    Raises:
-        ModelError: The tokenizer has no [CLS] or no [SEP].
-    """
+    """Make a template with [CLS] before the first text and [SEP] after each text."""
     ids = {token: tokenizer.token_to_id(token) for token in ("[CLS]", "[SEP]")}
     if missing := [token for token, token_id in ids.items() if token_id is None]:
         raise ModelError(
@@ -175,12 +154,7 @@ def bert_template(tokenizer: Tokenizer) -> processors.TemplateProcessing:
 def save_vocabulary(
     out: Path, vocabulary: Sequence[str], rules: WordRules, *, max_len: int = 512
 ) -> None:
-    """Write tokenizer.json, vocab.txt and tokenizer_config.json atomically into a new folder.
-
-    Raises:
-        ConfigError: `check_new` refuses the folder.
-        ModelError: A piece occurs twice, or a special token is missing.
-    """
+    """Write tokenizer.json, vocab.txt and tokenizer_config.json atomically into a new folder."""
     check_new(out)
     config = {
         "tokenizer_class": "BertTokenizer",
@@ -206,12 +180,7 @@ def save_vocabulary(
 
 
 def check_new(out: Path) -> None:
-    """Check that `save_vocabulary` can create a folder.
-
-    Raises:
-        ConfigError: ``out`` exists, its parent folder does not exist, or the temporary folder
-            ``out.tmp`` exists and was not left by an interrupted run.
-    """
+    """Refuse a folder that exists or that `save_vocabulary` cannot create."""
     if out.exists():
         raise ConfigError(f"{out} exists already; name a new folder.")
     if not out.absolute().parent.is_dir():
@@ -222,7 +191,6 @@ def check_new(out: Path) -> None:
 
 
 def _is_leftover(temporary: Path) -> bool:
-    """Whether a temporary folder holds only files that `save_vocabulary` writes."""
     if temporary.is_symlink() or not temporary.is_dir():
         return False
     return all(entry.name in _FILES for entry in temporary.iterdir())
@@ -240,11 +208,7 @@ class _Stated:
 def read_vocabulary(path: Path) -> tuple[list[str], WordRules]:
     """Read the pieces in the order of ids, and the word rules, from a folder or a vocab.txt.
 
-    The rules are read from the file tokenizer_config.json in the folder of vocab.txt. If that file
-    or one of its keys is missing, the value of an uncased BERT model is used.
-
-    Raises:
-        ModelError: The files cannot be read, or are not a WordPiece vocabulary.
+    A rule that no tokenizer_config.json beside vocab.txt states is that of an uncased BERT model.
     """
     file = path / "vocab.txt" if path.is_dir() else path
     try:

@@ -42,25 +42,9 @@ def learn_wordpiece(
 ) -> list[str]:
     """Learn a vocabulary from word counts by merging pairs of pieces with the largest gain.
 
-    The gain is the increase in likelihood that `merges.grow_vocabulary` describes. First, the
-    characters that ``vocabulary`` lacks are added as pieces. Then the words are split into pieces,
-    and adjacent pieces are merged into new pieces. The ids of ``vocabulary`` do not change.
-
-    Args:
-        words: Number of occurrences of each word.
-        vocab_size: Target number of pieces; the result is smaller if there are too few words.
-        vocabulary: Initial pieces, in the order of ids.
-        alphabet_limit: Maximum number of different characters to include. A word with any other
-            character becomes [UNK].
-        advance: Called with 1 for each new piece.
-
-    Returns:
-        The pieces in the order of ids: ``vocabulary``, characters, then merged pieces in the order
-        of their merges.
-
-    Raises:
-        CorpusError: There are no words.
-        ConfigError: ``vocab_size`` is too small for ``vocabulary`` and the characters.
+    See `merges.grow_vocabulary`. Returns the pieces in the order of ids: ``vocabulary``,
+    characters, then merged pieces, fewer than ``vocab_size`` if there are too few words. A word
+    with a character beyond ``alphabet_limit`` becomes [UNK].
     """
     old = set(vocabulary)
     letters = [piece for piece in alphabet(words, alphabet_limit) if piece not in old]
@@ -78,24 +62,7 @@ def learn_wordpiece(
 def learn_bpe(
     batches: Iterable[Sequence[str]], rules: WordRules, vocab_size: int, alphabet_limit: int
 ) -> list[str]:
-    """Learn a vocabulary by merging the most frequent pair, with the `tokenizers` library.
-
-    The library's `WordPieceTrainer` implements byte-pair encoding over characters. A piece that
-    does not start a word has the prefix ##.
-
-    Args:
-        batches: Batches of texts.
-        rules: How to split a text into words.
-        vocab_size: Target number of pieces.
-        alphabet_limit: Maximum number of different characters to include.
-
-    Returns:
-        The pieces in the order of ids: special tokens, characters, merged pieces.
-
-    Raises:
-        CorpusError: There are no words.
-        ConfigError: The special tokens and the alphabet do not fit into ``vocab_size``.
-    """
+    """Learn a vocabulary by merging the most frequent pair, with `WordPieceTrainer`."""
     tokenizer = Tokenizer(WordPiece({}, unk_token=UNKNOWN))
     tokenizer.normalizer = rules.normalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -121,16 +88,8 @@ def learn_bpe(
 def alphabet(words: Mapping[str, int], limit: int) -> list[str]:
     """List the pieces of one character: first those that start a word, then those with prefix ##.
 
-    Every character that occurs in a word of several characters gets both pieces, so that each word
-    of known characters can be split. A character that is always a word by itself (punctuation, CJK)
-    gets only the piece for the start of a word.
-
-    Args:
-        words: Number of occurrences of each word.
-        limit: Maximum number of different characters; the most frequent ones are kept.
-
-    Raises:
-        CorpusError: There are no words.
+    Only the ``limit`` most frequent characters are kept. A character that is always a word by
+    itself (punctuation, CJK) gets no piece with ##.
     """
     if not words:
         raise CorpusError("There are no words in this text to learn a vocabulary from.")
@@ -173,25 +132,15 @@ MAX_PIECES = 10_000_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VocabularySettings:
-    """Settings for learning a vocabulary.
+    """Settings for learning a vocabulary."""
 
-    Attributes:
-        vocab_size: Target number of pieces (vocabulary entries), special tokens and single
-            characters included.
-        algorithm: ``wordpiece`` merges the pair of pieces with the largest gain in likelihood.
-            ``bpe`` merges the most frequent pair, with the `tokenizers` library. With either
-            vocabulary, words are encoded by longest match first.
-        alphabet_limit: Maximum number of different characters to include.
-        rules: How to split text into words. With ``extend``, the rules of the old vocabulary apply
-            instead.
-        extend: Folder or vocab.txt of an old vocabulary to extend; its ids do not change.
-    """
-
-    vocab_size: int = 30_522
+    vocab_size: int = 30_522  # target, special tokens and single characters included
+    # ``wordpiece`` merges the pair of pieces with the largest gain in likelihood, ``bpe`` the most
+    # frequent pair. With either vocabulary, words are encoded by longest match first.
     algorithm: Algorithm = "wordpiece"
-    alphabet_limit: int = 1_000
-    rules: WordRules = field(default_factory=WordRules)
-    extend: Path | None = None
+    alphabet_limit: int = 1_000  # maximum number of different characters
+    rules: WordRules = field(default_factory=WordRules)  # with ``extend``, those of the old one
+    extend: Path | None = None  # folder or vocab.txt of an old vocabulary, whose ids do not change
 
     def __post_init__(self) -> None:
         if self.vocab_size <= len(SPECIAL_TOKENS):
@@ -211,20 +160,12 @@ class VocabularySettings:
 
 @dataclass(frozen=True, slots=True)
 class TrainedVocabulary:
-    """The result of `train_tokenizer`.
-
-    Attributes:
-        out: Folder of the vocabulary.
-        vocab_size: Number of pieces; below the target if the text has no more pairs to merge.
-        documents: Number of documents read.
-        rejected: Number of input rows that could not be used.
-        rejects_file: File that lists the rejected rows; None if there are none.
-    """
+    """The result of `train_tokenizer`."""
 
     out: Path
-    vocab_size: int
+    vocab_size: int  # below the target if the text has no more pairs to merge
     documents: int
-    rejected: int
+    rejected: int  # input rows that could not be used
     rejects_file: Path | None
 
 
@@ -233,17 +174,8 @@ def train_tokenizer(
 ) -> TrainedVocabulary:
     """Learn a vocabulary from the titles and texts of documents and save it to a new folder.
 
-    Args:
-        reader: The documents; `BATCH_ROWS` is a good number of rows for its batches.
-        out: A folder that does not exist yet.
-        settings: Settings of the vocabulary.
-        workers: Number of processes that count words.
-
-    Raises:
-        ConfigError: ``out`` exists, or ``vocab_size`` is too small for the alphabet.
-        CorpusError: A source cannot be read, or has no words.
-        ModelError: The vocabulary to extend cannot be used.
-        TrainingError: A process that counts words was killed.
+    Words are counted in ``workers`` processes. `BATCH_ROWS` is a good size for the reader's
+    batches.
     """
     check_new(out)
     if settings.extend is None:

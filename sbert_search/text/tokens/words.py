@@ -23,20 +23,11 @@ MAX_DISTINCT_WORDS = 10_000_000  # about 1 GiB of words and counts
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WordRules:
-    """BERT's rules for splitting a text into words.
+    """BERT's rules: a text is cleaned, normalised, and split at white space and punctuation."""
 
-    The text is cleaned of control characters, normalised as the attributes say, and split at white
-    space and punctuation.
-
-    Attributes:
-        lowercase: Whether to lower-case the text; False for a cased vocabulary.
-        strip_accents: Whether to strip accents; None: only if ``lowercase`` is true.
-        split_cjk: Whether every CJK ideograph is a word by itself.
-    """
-
-    lowercase: bool = True
-    strip_accents: bool | None = None
-    split_cjk: bool = True
+    lowercase: bool = True  # False for a cased vocabulary
+    strip_accents: bool | None = None  # None: only if ``lowercase`` is true
+    split_cjk: bool = True  # every CJK ideograph is a word by itself
 
     def normalizer(self) -> normalizers.BertNormalizer:
         """Make the normaliser of the `tokenizers` library."""
@@ -55,21 +46,11 @@ def count_words(
     workers: int = 1,
     max_distinct: int = MAX_DISTINCT_WORDS,
 ) -> dict[str, int]:
-    """Count the words of a corpus, batch by batch, in several processes.
+    """Count the words of a corpus in several processes, whose number does not change the result.
 
-    The result does not depend on the number of processes. Words longer than `MAX_WORD_CHARS` are
-    left out. If there are more than ``max_distinct`` distinct words, at least the rarest half is
-    dropped, with a note on stderr. This limits the memory, and words so rare would not get into a
-    vocabulary anyway.
-
-    Args:
-        batches: Texts, some megabytes per batch. Batches are read only as fast as they are counted.
-        rules: How to split a text into words.
-        workers: Number of processes; 1: count in this process.
-        max_distinct: Maximum number of distinct words to keep.
-
-    Raises:
-        TrainingError: A process was killed.
+    Batches are read only as fast as they are counted. Words longer than `MAX_WORD_CHARS` are left
+    out. Above ``max_distinct`` words, at least the rarest half is dropped, with a note: words so
+    rare would not get into a vocabulary anyway.
     """
     total: Counter[str] = Counter()
     for counts in _counted(batches, rules, workers):

@@ -31,19 +31,11 @@ _MIN_WORDS = 5  # per sentence
 
 
 def section_triplets(text: str, number: int, count: int) -> Iterator[tuple[str, str, str]]:
-    """Draw triplets: two sentences of one section and one of another section.
+    """Draw triplets: two sentences of one section (anchor, positive) and one of another section.
 
-    The text before the first heading is about the whole document, so it is not used. Sentences of
-    fewer than five words are not used either.
-
-    Args:
-        text: A document with headings.
-        number: Number of the document, the seed of the draws.
-        count: Number of triplets to draw.
-
-    Yields:
-        Anchor, positive and negative. A document without two sections that have sentences, or
-        without a section of two sentences, gives nothing.
+    The text before the first heading, about the whole document, and sentences of fewer than five
+    words are not used. A document without two usable sections, or without one of two sentences,
+    gives nothing.
 
     Source: Ein Dor et al. 2018, Learning Thematic Similarity Metric from Article Sections Using
     Triplet Networks, section 3.
@@ -136,33 +128,16 @@ class DataConfig:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A training example, or row: texts that a loss compares, with their target.
-
-    Attributes:
-        texts: The texts, the anchor first.
-        target: A label, or a score from 0 to 1; None: the example has no target.
-        source: Origin of the example, for messages, such as ``file:line``.
-        group: Rows with the same group, such as the pairs of one query, have texts that are
-            positives of each other. "": the row is in no group.
-    """
+    """A training example, or row: texts that a loss compares, anchor first, with their target."""
 
     texts: tuple[str, ...]
-    target: str | float | None
-    source: str
-    group: str = ""
+    target: str | float | None  # a label, or a score from 0 to 1
+    source: str  # for messages, such as file:line
+    group: str = ""  # texts of a group are positives of each other, as those of a query; "": none
 
 
 def read_examples(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
-    """Read the training examples of one file.
-
-    Args:
-        path: The file.
-        data: How the rows of the file are read.
-        target: Kind of target that every row must have.
-
-    Raises:
-        CorpusError: The file, a column or a row cannot be used; the message names it.
-    """
+    """Read the training examples of one file, each with a target of the kind ``target``."""
     examples = _READERS[data.form](path, data, target)
     kept = [e for e in examples if e.target is None or e.target not in data.skip_labels]
     if len(kept) < len(examples):
@@ -175,7 +150,6 @@ def read_examples(path: Path, data: DataConfig, target: TargetKind) -> list[Exam
 
 
 def _known_label(example: Example, data: DataConfig) -> Example:
-    """Rename the label by ``data.rename``; refuse a label that is not in ``data.labels``."""
     label = data.rename.get(str(example.target), str(example.target))
     if data.labels and label not in data.labels:
         raise CorpusError(
@@ -211,7 +185,6 @@ def _pairs(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
 
 
 def _require_column(path: Path, data: DataConfig, target: TargetKind) -> None:
-    """Refuse a file that has no column for the target."""
     names = field_names(classify(path))
     if target == "nothing" or names is None or getattr(data.columns, target) is not None:
         return
@@ -224,10 +197,7 @@ def _require_column(path: Path, data: DataConfig, target: TargetKind) -> None:
 
 
 def _warn_of_range(path: Path, scores: Sequence[float], score_range: tuple[float, float]) -> None:
-    """Warn the user if all scores are in the lowest quarter of ``data.score_range``.
-
-    The file then probably has scores of another range.
-    """
+    """Warn if all scores are in the lowest quarter of the range: they probably have another one."""
     low, high = score_range
     if max(scores) <= low + 0.25 * (high - low):
         warn(
@@ -238,10 +208,9 @@ def _warn_of_range(path: Path, scores: Sequence[float], score_range: tuple[float
 
 
 def _nli(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
-    """Make a row of each pair of a premise and an entailed hypothesis.
+    """Make a row of each premise and entailed hypothesis.
 
-    A contradicting hypothesis of the premise is the negative of the row. Several contradicting
-    hypotheses of a premise are used in turn. If there is none, the row has no negative.
+    Contradicting hypotheses of the premise are used in turn as its negative, if there are any.
     """
     hypotheses: dict[str, dict[str, list[tuple[str, str]]]] = defaultdict(lambda: defaultdict(list))
     for example in _pairs(path, data, "label"):
@@ -309,10 +278,7 @@ def _beir(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
 
 
 def _groups(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
-    """Pair each text of a group with the next text.
-
-    In a group of more than two texts, the last text is also paired with the first.
-    """
+    """Pair each text of a group with the next, and the last with the first if there are three."""
     examples = []
     try:
         groups = read_groups(path, texts=data.columns.texts)
@@ -328,11 +294,11 @@ def _groups(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
 
 
 def _texts(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
-    """Pair every distinct text with itself.
+    """Pair every distinct text of a file with itself.
 
-    Both texts of a pair are used if the file has two text columns. If the settings name only one
-    text column, and the file has no second one with a usual name, the texts of the named column are
-    used. If the settings name none, a file without two text columns is read as documents.
+    Both texts of a pair are used, unless the settings name only one text column and the file has no
+    second one with a usual name. If they name none, a file without two text columns is read as
+    documents.
     """
     one, two = data.columns.text1, data.columns.text2
     try:
@@ -345,7 +311,6 @@ def _texts(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
 
 
 def _classes(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
-    """Read single texts, with the label if the loss needs labels."""
     name = data.columns.label or "label"
     examples = []
     for document in _documents(path, data):
@@ -360,7 +325,6 @@ def _classes(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
 
 
 def _documents(path: Path, data: DataConfig | None) -> Iterator[Document]:
-    """Yield the documents of a file, with the column ``data.columns.text1`` as text."""
     fields = FieldNames(text=None if data is None else data.columns.text1)
     reader = CorpusReader([path], fields=fields)
     return (document for batch in reader.batches() for document in batch.documents)

@@ -1,8 +1,4 @@
-"""Group rows into steps by their class, or so that no text is another row's positive.
-
-A loss over classes needs two texts of one class, an anchor and its positive, and a text of another
-class as the negative.
-"""
+"""Group rows into steps by their class, or so that no text is another row's positive."""
 
 from __future__ import annotations
 
@@ -29,29 +25,19 @@ def class_steps(
 ) -> list[Rows]:
     """Group rows into steps that have two texts of a class or more, and two classes or more.
 
-    The rows of each class are shuffled and cut into groups of two; the last group has three rows if
-    their number is odd. The groups of a class are spread over the epoch: the epoch has as many
-    equal parts, and each part has one group, at a random place. A step therefore has many classes
-    with two texts each if there are many classes, and more texts of each class if there are few. If
-    a class is so large that a step would have no other one, texts of other classes are repeated.
+    The rows of each class are shuffled and cut into groups of two (the last has three if their
+    number is odd). The groups of a class are spread over the epoch: each has a random place in an
+    equal part of it. So a step has many classes of two texts if there are many, and more texts of
+    each if there are few. If a class is so large that a step would have no other one, texts of
+    other classes are repeated.
 
-    Rows are not sorted by length within ``config.window``, since texts of like length often have
-    the same class.
-
-    Args:
-        drawn: The rows of an epoch; a row may occur several times.
-        classes: Class of each row of the data, (n,): two classes or more, one of them with two rows
-            or more.
-        lengths: Number of tokens of each row of the data, (n,).
-        config: Size of a step.
-        order: Random generator of this epoch.
-
-    Returns:
-        The rows of each step.
+    ``drawn`` are the rows of an epoch; a row may occur several times. ``classes`` and ``lengths``
+    (tokens) are of all rows of the data, (n,); there must be two classes, and one of two rows.
 
     Source: Hermans et al. 2017, In Defense of the Triplet Loss (arXiv:1703.07737), section 2:
     batches of P classes with K examples each.
     """
+    # Not sorted by length within `config.window`: texts of like length often have the same class.
     data = _Data(classes, lengths, config)
     steps = [_Step(data)]
     for group in _groups(drawn, classes, order):
@@ -97,36 +83,24 @@ def _copies_before(drawn: Rows) -> NDArray[np.int64]:
 
 
 class _Data:
-    """The classes and sizes of all rows.
-
-    Attributes:
-        classes: Class of each row.
-        sizes: Size of each row, in the unit of the limit.
-        limit: Size of a step.
-        members: The rows of each class.
-        large: The rows of each class that has two rows or more.
-    """
-
     def __init__(self, classes: NDArray[np.int64], lengths: Rows, config: BatchingConfig) -> None:
+        # Class and size of each row; a size is in the unit of the limit.
         self.classes: list[int] = np.unique(classes, return_inverse=True)[1].tolist()
         self.sizes: list[int] = [1] * len(classes)
         if config.unit == "tokens":
             self.sizes = lengths.tolist()
-        self.limit, self.members = config.size, _by_class(classes)
+        self.limit, self.members = config.size, _by_class(classes)  # rows of each class
         self.large = [rows for rows in self.members if len(rows) >= TOGETHER]
 
 
 @dataclass(slots=True)
 class _Step:
-    """A step that is being filled."""
-
     data: _Data
     rows: list[int] = field(default_factory=list)
     size: int = 0
     counts: dict[int, int] = field(default_factory=dict)  # different texts of each class
 
     def add(self, rows: list[int]) -> None:
-        """Add rows."""
         for row in rows:
             of_class = self.data.classes[row]
             self.counts[of_class] = self.counts.get(of_class, 0) + (row not in self.rows)
@@ -183,13 +157,8 @@ class TextKeys:
     """
 
     def __init__(self, texts: NDArray[np.int64], groups: NDArray[np.int64]) -> None:
-        """Find the related texts.
-
-        Args:
-            texts: Texts of each row by number, the anchor first, then its positive; a negative
-                number is no text. (n, width).
-            groups: Group of each row, -1 for none, (n,).
-        """
+        # Texts of each row by number, (n, width): the anchor, its positive, ...; negative: none.
+        # Group of each row, (n,); -1: none.
         self.texts, self.groups = texts, groups
         self._related: dict[int, set[int]] = defaultdict(set)
         for one, other in self._pairs():
@@ -210,8 +179,7 @@ class TextKeys:
     def _pairs(self) -> list[list[int]]:
         """Return pairs of related keys: anchor and positive, group and text.
 
-        Pairs are left out if every row with the first key also has the second one: an anchor with
-        one positive, a group with one row. These rows share a key already.
+        Pairs are left out if every row with the first key also has the second one.
         """
         pairs = np.unique(self.texts[:, :2], axis=0)
         _, anchor, n_positives = np.unique(pairs[:, 0], return_inverse=True, return_counts=True)
@@ -225,16 +193,10 @@ class TextKeys:
 def without_duplicates(steps: Sequence[Rows], keys: Keys, excluded: Keys) -> list[Rows]:
     """Move a row that may not be in a step with an earlier row of it to a later step.
 
-    Args:
-        steps: Planned rows of each step.
-        keys: Returns the keys of a row.
-        excluded: Returns the keys that no other row of a step with this row may have. These are the
-            keys of the row and perhaps others.
-
-    Returns:
-        Steps of the planned sizes. Rows stay in the planned order, except for the moved rows. A
-        step is smaller if none of the remaining rows may be in it. The remaining rows are left
-        out if they fill less than half of a step, or if the next step could have only one row.
+    No other row of a step may have a key that a row excludes: its own keys and perhaps others.
+    Other rows stay in the planned order, and steps in the planned sizes, unless none of the
+    remaining rows may be in one. These are left out if they fill less than half of a step, or if
+    the next step could have only one row.
     """
     rows = list(chain.from_iterable(step.tolist() for step in steps))
     queue, n_left = _Queue(rows, keys, excluded), len(rows)
@@ -252,8 +214,7 @@ class _Queue:
     """The rows that are not in a step yet, in the planned order.
 
     A row that excludes a key of the current step waits in a heap for that key. Once a step has a
-    row with a key, the whole heap of this key is skipped, so a step does not look at all waiting
-    rows again.
+    row with a key, its whole heap is skipped, so a step does not look at all waiting rows again.
     """
 
     def __init__(self, rows: Sequence[int], keys: Keys, excluded: Keys) -> None:
@@ -264,6 +225,7 @@ class _Queue:
         """Take rows that exclude no key of each other, in order, at most ``size``."""
         step: list[int] = []
         taken: set[int] = set()
+        # A heap of (position of the first row that waits for a key, key).
         heads = [(heap[0][0], key) for key, heap in self.waiting.items() if heap]
         heapq.heapify(heads)
         while len(step) < size:
@@ -278,10 +240,7 @@ class _Queue:
         return step
 
     def _next(self, heads: list[tuple[int, int]], taken: set[int]) -> Place | None:
-        """Take the first row that waits for a key not in ``taken``; if none waits, take a new row.
-
-        ``heads`` is a heap of (position of the first row that waits for a key, key).
-        """
+        """Take the first row that waits for a key not in ``taken``, or else a new row."""
         while heads:
             key = heapq.heappop(heads)[1]
             if key in taken:

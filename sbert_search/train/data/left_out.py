@@ -13,14 +13,7 @@ from sbert_search.train.data.text_dataset import NO_TEXT, RowTokens, TextRows, e
 
 
 def without_copies(rows: TextRows, tokens: RowTokens) -> tuple[TextRows, RowTokens]:
-    """Keep the first of the rows of a class that have equal texts; warn how many are left out.
-
-    A text and its copy are at distance 0, so as positives of each other they teach nothing.
-
-    Args:
-        rows: Rows of one text, with a class as the target.
-        tokens: Their tokens. Texts with equal tokens are equal.
-    """
+    """Keep the first of the rows of a class with equal tokens; its copies would teach nothing."""
     assert rows.targets is not None
     keys = np.column_stack([rows.targets.astype(np.int64), equal_texts(rows, tokens)])
     kept = np.zeros(len(keys), dtype=np.bool_)
@@ -37,19 +30,10 @@ def without_copies(rows: TextRows, tokens: RowTokens) -> tuple[TextRows, RowToke
 def without_false_negatives(
     rows: TextRows, tokens: RowTokens, fewest: int
 ) -> tuple[TextRows, RowTokens]:
-    """Leave out negatives that equal the anchor or the positive of their row; warn how many.
-
-    Args:
-        rows: Rows of an anchor, a positive and perhaps negatives.
-        tokens: Their tokens. Texts with equal tokens are equal.
-        fewest: Minimum number of texts of a row; a row with fewer is left out.
-
-    Raises:
-        TrainingError: No row is left.
-    """
+    """Leave out negatives equal to anchor or positive, and rows left with less than ``fewest``."""
     if rows.text_ids.shape[1] < 3:
         return rows, tokens
-    texts = equal_texts(rows, tokens)
+    texts = equal_texts(rows, tokens)  # texts with equal tokens are equal
     false = np.zeros(texts.shape, dtype=np.bool_)
     false[:, 2:] = (texts[:, 2:, None] == texts[:, None, :2]).any(axis=2)
     false &= texts != NO_TEXT
@@ -84,5 +68,4 @@ def _select(
 
 
 def _first(rows: TextRows, chosen: NDArray[np.bool_]) -> str:
-    """Return the source of the first chosen row."""
     return rows.sources[int(np.argmax(chosen))]

@@ -68,7 +68,6 @@ class _TokenKeys:
         self._keys: dict[str, bytes] = {}
 
     def add(self, texts: Iterable[str]) -> None:
-        """Tokenise texts together, which is faster than one by one."""
         new = [text for text in dict.fromkeys(texts) if text not in self._keys]
         for start in range(0, len(new), _TOKENIZED_AT_ONCE):
             part = new[start : start + _TOKENIZED_AT_ONCE]
@@ -96,10 +95,9 @@ class Anchor:
     def negatives(self, config: MiningConfig, key: Key) -> list[str]:
         """Choose hits by rank and margin; return none if a positive is not among the hits.
 
-        The anchor itself, its positives and related texts are removed before the ranks are counted,
-        as are hits that equal a better hit. Texts with the same key are equal.
-
-        See "A mined negative ranks below its positive" in docs/decisions.md.
+        The anchor itself, its positives, related texts and hits that equal a better hit are removed
+        before the ranks are counted. See "A mined negative ranks below its positive" in
+        docs/decisions.md.
         """
         scores = dict(self.hits)
         limit = min(scores.get(positive, -np.inf) for positive in self.positives) - config.margin
@@ -125,33 +123,16 @@ def mine_negatives(
     """Search passages for the anchor of each example, and add them as hard negatives.
 
     The search covers the positives of all examples and the documents of ``config.corpus``. An
-    anchor never gets one of its positives or a text of its group as a negative, and a row never
-    gets a text that it already has. Texts are equal if they are the same tokens. A row that gets
-    too few hard negatives is filled up with random positives of other rows.
+    anchor never gets one of its positives, also of ``others`` (rows of other files), or a text of
+    its group as a negative, and a row never gets a text that it already has. Texts are equal if
+    they are the same tokens. A row that gets too few hard negatives is filled up with random
+    positives of other rows; it has fewer than ``config.negatives`` only if there are no other
+    passages.
 
-    Results of the search are cached in a folder named after a hash of the texts, the settings and
-    the models, weights included, so an interrupted run resumes where it stopped.
-
-    Args:
-        examples: Rows; each has an anchor, a positive, and perhaps some negatives.
-        config: Which passages to use.
-        model: Search model if ``config.model`` is None.
-        folder: Folder in which the index and the results are cached.
-        device: Device of the models.
-        tokenizer: Tokenizer of the model that is trained.
-        prompts: Prompt of the anchor, and prompt of the other texts.
-        seed: Seed of the random passages.
-        others: Rows of other files. If such a row has the same anchor as an example, its positive
-            is never a negative of this example.
-
-    Returns:
-        The examples, each with ``config.negatives`` more texts, or fewer if there are no other
-        passages. A warning says how many examples got fewer from the search.
-
-    Raises:
-        ConfigError: ``config.reranker`` has several labels.
-        ModelError: A model cannot be loaded.
-        CorpusError: ``config.corpus`` cannot be read.
+    ``tokenizer`` is that of the model that is trained; ``prompts`` are of the anchor and of the
+    other texts. Results of the search are cached in a subfolder of ``folder``, named after a hash
+    of the texts, the settings and the models, weights included, so an interrupted run resumes where
+    it stopped.
     """
     positives: dict[str, dict[str, None]] = defaultdict(dict)
     for example in examples:
@@ -219,7 +200,6 @@ def _opened(model: str, device: str) -> Reranker:
 
 
 def _state(model: str) -> dict[str, object]:
-    """Return the path of a model, its settings, and hashes of its weights and tokenizer."""
     folder = read_folder(resolve_model(model).path)
     return {
         "path": str(folder.path),
@@ -334,7 +314,6 @@ def _draw(
     order: np.random.Generator,
     key: _TokenKeys,
 ) -> list[str]:
-    """Draw up to ``count`` different texts at random whose keys are not in ``known``."""
     drawn: list[str] = []
 
     def take(places: NDArray[np.int64]) -> None:
@@ -350,13 +329,7 @@ def _draw(
 
 
 def embed_by_teacher(rows: TextRows, teacher: str, dim: int, *, device: str) -> TextRows:
-    """Set the targets to the teacher's embedding of the first text of each row, float32 (n, dim).
-
-    Raises:
-        TrainingError: Rows have different numbers of texts.
-        ConfigError: The teacher's embeddings have another dimension.
-        ModelError: The teacher cannot be loaded.
-    """
+    """Set the targets to the teacher's embeddings of the first texts of rows, float32 (n, dim)."""
     _check_widths(rows)
     embedder = Embedder(resolve_model(teacher).path, device=device)
     if embedder.dim != dim:
@@ -371,15 +344,9 @@ def embed_by_teacher(rows: TextRows, teacher: str, dim: int, *, device: str) -> 
 
 
 def score_by_teacher(rows: TextRows, teacher: str, *, device: str) -> TextRows:
-    """Set the targets to the teacher's logits of the pairs of each row.
+    """Set the targets to the teacher's logits of the anchor with each other text, float32 (n, k).
 
-    The first text of a row is paired with each other text; targets are float32 (n, pairs of a row).
     No sigmoid is applied: it would map most large differences of two logits to almost 1.
-
-    Raises:
-        TrainingError: Rows have different numbers of candidates.
-        ConfigError: The teacher has several labels, and so no single score of a pair.
-        ModelError: The teacher cannot be loaded.
     """
     _check_widths(rows)
     reranker = Reranker(resolve_model(teacher).path, device=device)

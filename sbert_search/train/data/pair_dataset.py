@@ -1,7 +1,4 @@
-"""Training data of a cross-encoder.
-
-A row is one text and the texts that it is paired with, such as a query and some documents.
-"""
+"""Training data of a cross-encoder: rows of one text and the texts that it is paired with."""
 
 from __future__ import annotations
 
@@ -84,15 +81,8 @@ def read_rows(
 ) -> list[list[Example]]:
     """Read the training rows of every file.
 
-    Args:
-        data: The files and how they are read.
-        task: The training task.
-        seed: Seed of the order in which irrelevant texts are distributed over rows.
-        positives: Whether all pairs of files without a run are relevant. The rows of these files
-            are then returned without further negatives, which the caller mines.
-
-    Raises:
-        CorpusError: A file cannot be used, or no query has both relevant and irrelevant texts.
+    With ``positives``, all pairs of files without a run count as relevant, and the caller mines
+    their negatives. ``seed`` is of the order in which irrelevant texts are distributed over rows.
     """
     if task != "relevance":
         return [
@@ -119,11 +109,7 @@ def read_rows(
 
 
 def _refuse_grades(path: Path, data: DataConfig) -> None:
-    """Refuse a file with grades where all pairs would be read as relevant.
-
-    Raises:
-        CorpusError: The file has a column of grades.
-    """
+    """Refuse a file with grades where all pairs would be read as relevant."""
     names = [] if data.form != "pairs" else field_names(classify(path)) or []
     known = (data.columns.label,) if data.columns.label else COLUMNS["label"]
     if graded := [name for name in known if name in names]:
@@ -155,19 +141,11 @@ def labelled_file(path: Path, data: DataConfig) -> list[Candidates]:
 def relevance_rows(
     candidates: Sequence[Candidates], negatives: int, seed: int
 ) -> Iterator[Example]:
-    """Combine each relevant text with irrelevant ones into rows, so that all texts are used.
+    """Yield rows of a query, a relevant text and up to ``negatives`` irrelevant ones; all are used.
 
-    Args:
-        candidates: The queries with their texts. A query without a relevant text, or without an
-            irrelevant one, gives no row. A text that is equal to the query or to a relevant text,
-            apart from case and white space, is not used as an irrelevant one.
-        negatives: Maximum number of irrelevant texts in a row.
-        seed: Seed of the order of the irrelevant texts.
-
-    Yields:
-        Rows of the query, a relevant text and a group of irrelevant texts. If a query has more
-        relevant texts than groups, groups are used again. If it has fewer, relevant texts are used
-        again.
+    If a query has more relevant texts than groups of irrelevant ones, groups are used again; if
+    fewer, relevant texts are. A query that lacks either gives no row. A text that equals the query
+    or a relevant text, apart from case and white space, is not used as an irrelevant one.
     """
     for number, each in enumerate(candidates):
         texts = {doc_id: text for doc_id, text in each.texts.items() if text.strip()}
@@ -202,17 +180,11 @@ def _checked(path: Path, candidates: Sequence[Candidates], rows: list[Example]) 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PairTexts:
-    """All pairs of a micro-batch, concatenated without padding.
-
-    Attributes:
-        tokens: Tokens of the pairs, in the order of the rows.
-        sizes: Number of pairs of each row.
-        targets: Target of each pair, (pairs,): a class, int64, or a score or grade, float32.
-    """
+    """All pairs of a micro-batch, concatenated without padding, in the order of the rows."""
 
     tokens: PackedTokens
-    sizes: tuple[int, ...]
-    targets: Tensor
+    sizes: tuple[int, ...]  # number of pairs of each row
+    targets: Tensor  # (pairs,): classes, int64, or scores or grades, float32
 
     def to(self, device: torch.device) -> PairTexts:
         """Copy the tensors to a device."""
@@ -220,7 +192,11 @@ class PairTexts:
 
 
 class PairBatches(TextBatches):
-    """Batches of rows; the first text of a row is paired with each other text of the row."""
+    """Batches of rows; the first text of a row is paired with each other text of the row.
+
+    ``loss`` decides whether the loss is a sum over pairs of texts, over rows, or over pairs of
+    candidates with different grades.
+    """
 
     def __init__(
         self,
@@ -233,18 +209,6 @@ class PairBatches(TextBatches):
         loss: str,
         weights: Sequence[float] = (),
     ) -> None:
-        """Count the tokens of all pairs.
-
-        Args:
-            rows: The texts and targets of all rows.
-            tokens: Tokens of their texts, without prompts.
-            model: The model whose tokenizer makes the pairs.
-            config: How to group the rows.
-            seed: Seed of the order.
-            loss: Name of the loss. It decides whether the loss is a sum over pairs of texts, over
-                rows, or over pairs of candidates with different grades.
-            weights: For each file, how often its rows occur in an epoch.
-        """
         self.model, tokenizer = model, model.tokenizer
         super().__init__(rows, tokens, config, seed=seed, summed=loss, weights=weights)
         # The length of a text counts its special tokens; a pair has another number of them.

@@ -35,16 +35,11 @@ class StepTexts:
     """All texts of a micro-batch, sorted by length and concatenated without padding.
 
     See "A step is one packed batch sorted by length" in docs/decisions.md.
-
-    Attributes:
-        tokens: Tokens of the texts.
-        slots: Index of each text in a flattened table (rows, width), int64 (texts,).
-        width: Maximum number of texts in a row.
     """
 
     tokens: PackedTokens
-    slots: Tensor
-    width: int
+    slots: Tensor  # index of each text in a flattened table (rows, width), int64 (texts,)
+    width: int  # maximum number of texts in a row
 
     def to(self, device: torch.device) -> StepTexts:
         """Copy the tensors to a device."""
@@ -58,24 +53,13 @@ class StepTexts:
 
 @dataclass(frozen=True, slots=True)
 class TextRows:
-    """The rows of all training files.
+    """The rows of all training files."""
 
-    Attributes:
-        texts: Every distinct text once.
-        text_ids: Ids of the texts of each row, padded with `NO_TEXT`, int32 (n, width).
-        groups: Number of the `Example.group` of each row, -1 for none, int64 (n,). Texts of one
-            group, such as those of one query, are positives of each other. If rows with an equal
-            text must not share a batch, rows of one group must not either.
-        file_ids: Number of the file of each row, int16 (n,).
-        targets: Target of each row, (n, ...); None: the rows have no targets.
-        sources: `Example.source` of each row.
-    """
-
-    texts: list[str]
-    text_ids: NDArray[np.int32]
-    groups: NDArray[np.int64]
-    file_ids: NDArray[np.int16]
-    targets: NDArray[np.generic] | None
+    texts: list[str]  # every distinct text once
+    text_ids: NDArray[np.int32]  # (n, width), padded with NO_TEXT
+    groups: NDArray[np.int64]  # number of the `Example.group`, (n,); -1: none
+    file_ids: NDArray[np.int16]  # (n,)
+    targets: NDArray[np.generic] | None  # (n, ...)
     sources: list[str]
 
     @property
@@ -108,12 +92,7 @@ class TextRows:
 
 
 def arrange(files: Sequence[Sequence[Example]], classes: Sequence[str]) -> TextRows:
-    """Assign an id to every distinct text and put all examples into arrays.
-
-    Args:
-        files: The examples of each file.
-        classes: Labels in the order of their class numbers; () if targets are not labels.
-    """
+    """Give each distinct text an id, and put all examples into arrays; ``classes`` name labels."""
     examples = [example for file in files for example in file]
     number: dict[str, int] = {}
     width = max(len(example.texts) for example in examples)
@@ -144,17 +123,11 @@ def _targets(examples: Sequence[Example], classes: Sequence[str]) -> NDArray[np.
 
 @dataclass(frozen=True, eq=False, slots=True)
 class RowTokens:
-    """Tokens of the texts of rows, each text with its prompt.
-
-    Attributes:
-        table: Tokens of every distinct text with its prompt.
-        ids: Index of each text of a row in the table, padded with `NO_TEXT`, int32 (n, width).
-        prompts: The prompt before the first text of each row, the one before the second text, and
-            so on. The last prompt is also put before all further texts. (): no text has a prompt.
-    """
+    """Tokens of the texts of rows, each text with its prompt."""
 
     table: TokenTable
-    ids: NDArray[np.int32]
+    ids: NDArray[np.int32]  # index of each text of a row in the table, (n, width), or NO_TEXT
+    # Before the first text of a row, the second, ...; the last one also before all further texts.
     prompts: tuple[str, ...] = ()
 
     @classmethod
@@ -165,17 +138,7 @@ class RowTokens:
         prompts: Sequence[str] = (),
         ranks: Ranks | None = None,
     ) -> RowTokens:
-        """Tokenise the texts of rows.
-
-        Args:
-            rows: The rows.
-            tokenizer: The tokenizer.
-            prompts: As `RowTokens.prompts`; () and empty prompts are the same.
-            ranks: As for `TokenTable.of`.
-
-        Raises:
-            ModelError: A prompt and the special tokens take all tokens of a text.
-        """
+        """Tokenise the texts of rows, divided among the ranks; () and empty prompts are equal."""
         for before in prompts:
             tokenizer.require_room(before)
         if not any(prompts):
@@ -195,7 +158,11 @@ class RowTokens:
 class TextBatches(Batches):
     """Batches of rows of texts, with files mixed by weight.
 
-    If a loss needs it, rows with equal texts are kept apart, or texts of a class come together.
+    ``summed`` names a loss that is a sum over rows; None: it is of the whole batch. With
+    ``no_duplicates``, rows that share a text (the same tokens) or a group are kept in separate
+    batches, as are rows with a text that is a positive of the other row's anchor. With
+    ``by_class``, the targets are classes, and each batch has two texts of a class, and two classes.
+    ``weights`` say for each file how often its rows occur in an epoch; (): once.
     """
 
     def __init__(
@@ -210,24 +177,6 @@ class TextBatches(Batches):
         by_class: bool = False,
         weights: Sequence[float] = (),
     ) -> None:
-        """Plan batches of tokenised rows.
-
-        Args:
-            rows: The texts and targets of all rows.
-            tokens: Tokens of their texts.
-            config: How to group the rows.
-            seed: Seed of the order.
-            summed: Name of a loss that is a sum over rows; None: the loss is of the whole batch.
-            no_duplicates: Whether rows that share a text or group are kept in separate batches, as
-                are rows with a text that is a positive of the other row's anchor. Texts with equal
-                tokens count as equal.
-            by_class: Whether the targets are classes, and each batch needs two texts of a class,
-                and two classes.
-            weights: For each file, how often its rows occur in an epoch; (): once.
-
-        Raises:
-            TrainingError: With ``no_duplicates``, no row of the first epoch has a negative.
-        """
         self.text_rows, self.tokens = rows, tokens
         self.summed, self.weights = summed, tuple(weights)
         self.by_class = by_class
@@ -262,11 +211,7 @@ class TextBatches(Batches):
         return without_duplicates(steps, self._keys.own, self._keys.excluded)
 
     def _check_first_epoch(self) -> None:
-        """Refuse steps without a negative; warn the user if rows are left out.
-
-        Raises:
-            TrainingError: Every step has one row, and no row has a negative of its own.
-        """
+        """Refuse steps without a negative; warn the user if rows are left out."""
         steps = self._steps(0)
         if max(map(len, steps)) == 1 and self.text_rows.text_ids.shape[1] < 3:
             planned = plan_epoch(self.lengths, self.config, generator(self.seed, "order", 0))
@@ -327,18 +272,7 @@ class TextBatches(Batches):
 def check_targets(
     rows: TextRows, classes: Sequence[str], loss: str, *, by_class: bool = False
 ) -> None:
-    """Refuse targets from which nothing can be learned.
-
-    Args:
-        rows: The training rows.
-        classes: Labels in the order of their class numbers; () if targets are not labels.
-        loss: Name of the loss, for messages.
-        by_class: Whether the loss compares two texts of a class.
-
-    Raises:
-        TrainingError: All rows have one label, or one score; or the loss compares two texts of a
-            class, and no class has two.
-    """
+    """Refuse targets that teach nothing: all are equal, or with ``by_class`` no class has two."""
     if rows.targets is None:
         return
     counts = np.unique(rows.targets, return_counts=True)[1]
@@ -361,10 +295,7 @@ def check_targets(
 
 
 def _without_single_rows(steps: list[Rows]) -> list[Rows]:
-    """Join each step of one row, which has no negative, to the next step.
-
-    The last step is joined to the one before it. If all steps have one row, nothing is changed.
-    """
+    """Join steps of one row, which has no negative, to a neighbour, unless all have one row."""
     if max(map(len, steps)) == 1:
         return steps
     joined: list[Rows] = []
@@ -379,11 +310,7 @@ def _without_single_rows(steps: list[Rows]) -> list[Rows]:
 
 
 def equal_texts(rows: TextRows, tokens: RowTokens) -> NDArray[np.int64]:
-    """Number the texts so that texts which the model reads as the same tokens have one number.
-
-    Returns:
-        Number of each text of each row, padded with `NO_TEXT`, (n, width).
-    """
+    """Number the texts of each row, (n, width): texts with the same tokens have one number."""
     # The table may hold a text several times, once for each prompt, and texts that no row has.
     text_of = np.full(len(tokens.table.lengths), NO_TEXT, dtype=np.int64)
     present = rows.text_ids != NO_TEXT
@@ -406,7 +333,6 @@ def _root(number: Sequence[int], text: int) -> int:
 
 
 def _tell_duplicates(ids: NDArray[np.int64], sources: Sequence[str]) -> None:
-    """Warn the user if rows have the same texts as other rows."""
     keys = list(map(tuple, ids.tolist()))
     counts = Counter(keys)
     if copies := len(keys) - len(counts):

@@ -22,30 +22,17 @@ _EXCHANGED_AT_ONCE = 1 << 18  # texts whose tokens the ranks exchange together
 
 @dataclass(frozen=True, slots=True)
 class TokenTable:
-    """Token ids of many texts, concatenated.
+    """Token ids of many texts, concatenated."""
 
-    Attributes:
-        ids: Token ids of all texts, int32 (tokens,).
-        starts: Offset of each text, and the total at the end, int64 (texts + 1,).
-        types: Segment id of each token, uint8 (tokens,); None: all are 0.
-    """
-
-    ids: NDArray[np.int32]
-    starts: NDArray[np.int64]
-    types: NDArray[np.uint8] | None = None
+    ids: NDArray[np.int32]  # (tokens,)
+    starts: NDArray[np.int64]  # offset of each text, and the total at the end, (texts + 1,)
+    types: NDArray[np.uint8] | None = None  # segment ids, (tokens,); None: all are 0
 
     @classmethod
     def of(
         cls, texts: Sequence[str], tokenizer: TextTokenizer, ranks: Ranks | None = None
     ) -> TokenTable:
-        """Tokenise the texts; a warning says how many were truncated.
-
-        Args:
-            texts: The texts, equal on all ranks.
-            tokenizer: The tokenizer.
-            ranks: Each of these ranks tokenises a part of the texts, and gets the tokens of the
-                other parts from the others; None: this process tokenises all texts.
-        """
+        """Tokenise texts, equal on all ranks, each of which does a part; warn of truncated ones."""
         ranks = ranks or Ranks()
         ids, lengths, n_long = list[NDArray[np.int32]](), list[NDArray[np.int64]](), 0.0
         for start in range(0, len(texts), _EXCHANGED_AT_ONCE):

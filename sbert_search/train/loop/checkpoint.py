@@ -84,17 +84,9 @@ def save_checkpoint(
 ) -> Path:
     """Write a checkpoint; it is complete once its folder has its final name.
 
-    Args:
-        out: Folder of the run.
-        step: Optimizer steps done.
-        tensors: Tensors needed to resume, named ``model/NAME`` and ``optim/STATE/NAME``.
-        state: Further JSON values needed to resume.
-        recipe: The resolved recipe, TOML.
-        save_model: Writes the model into a new folder, durably through `base.files`; None:
-            the checkpoint has no folder ``model``.
-
-    Raises:
-        CheckpointError: A write failed; earlier checkpoints are untouched.
+    ``tensors`` are named ``model/NAME`` and ``optim/STATE/NAME``. ``save_model`` writes the model
+    into a new folder, durably through `base.files`; None: the checkpoint has no folder ``model``.
+    If a write fails (CheckpointError), earlier checkpoints are untouched.
     """
     final = checkpoint_path(out, step)
     temporary = final.with_name(final.name + ".tmp")
@@ -123,13 +115,9 @@ def save_checkpoint(
 
 
 def prune(out: Path, keep: int, step: int, best_step: int | None) -> None:
-    """Remove old checkpoints; a failure is only reported.
-
-    The newest ``keep`` checkpoints up to ``step`` stay, and that of ``best_step`` unless it is
-    None. Checkpoints of later steps stay too: they were damaged, so the run resumed from an earlier
-    step.
-    """
+    """Remove all checkpoints up to ``step`` but the newest ``keep`` and that of ``best_step``."""
     try:
+        # Those of later steps stay: they were damaged, so the run resumed from an earlier step.
         for path in [p for p in checkpoints(out) if _step(p) <= step][:-keep]:
             if _step(path) != best_step:
                 doomed = path.with_name(path.name + ".tmp")
@@ -140,10 +128,9 @@ def prune(out: Path, keep: int, step: int, best_step: int | None) -> None:
 
 
 def newest_checkpoint(out: Path) -> Checkpoint:
-    """Find the newest undamaged checkpoint, and print a note about each newer, damaged one.
+    """Find the newest undamaged checkpoint, and warn of each newer, damaged one.
 
-    Raises:
-        CheckpointError: There is no undamaged one. A resumed run never silently starts anew.
+    Without any, it raises CheckpointError: a resumed run never silently starts anew.
     """
     problems = []
     for path in reversed(checkpoints(out)):
@@ -157,11 +144,7 @@ def newest_checkpoint(out: Path) -> Checkpoint:
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """Read the state of a checkpoint and verify all its files.
-
-    Raises:
-        CheckpointError: A file is missing, unreadable, or not as it was written.
-    """
+    """Read the state of a checkpoint and verify all its files, or raise a CheckpointError."""
     state_file = path / "state.json"
     try:
         record = json.loads(state_file.read_bytes())

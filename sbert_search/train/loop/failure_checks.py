@@ -37,14 +37,7 @@ def not_finite(metrics: StepMetrics) -> str:
 
 
 def non_finite_error(wrong: str, step: int, lr: float, rows: NDArray[np.int64]) -> TrainingError:
-    """Make the error of a step with values that are not finite.
-
-    Args:
-        wrong: Description of the values, from `not_finite`.
-        step: Number of the step, from 1.
-        lr: Learning rate of the step.
-        rows: Numbers of the training rows that may have caused it, from 0.
-    """
+    """Make the error of a step (from 1) with the values of `not_finite`; a row may be the cause."""
     shown = ", ".join(map(str, rows[:_SHOWN_ROWS].tolist()))
     rest = f" and {len(rows) - _SHOWN_ROWS} more" if len(rows) > _SHOWN_ROWS else ""
     # In the first step, no update of this run can be the cause.
@@ -65,13 +58,7 @@ def diverged_error(step: int) -> TrainingError:
 
 
 def no_gradient_error(steps: int, *, trainable: bool, fitted: bool = False) -> TrainingError:
-    """Make the error of a run whose gradient was 0 in every step.
-
-    Args:
-        steps: Number of steps of the run.
-        trainable: Whether the model has a parameter that is trained.
-        fitted: Whether the step was a fit of a linear layer to all rows.
-    """
+    """Make the error of a run whose gradient was 0 in every step; ``fitted``: by `ConvexFit`."""
     if not trainable:
         cause = "No parameter of the model is trained"
     elif fitted:
@@ -134,10 +121,7 @@ class EqualScoresDetector:
         self._warned = False
 
     def see(self, loss: float, of_equal_scores: float, done: float) -> str | None:
-        """Take the losses of one step and the share of the run that is done; return a warning once.
-
-        There is no warning in the first half of a run, which has the warm-up.
-        """
+        """Take losses and the done share of the run; return a warning once, in its second half."""
         self._recent.append((loss, of_equal_scores))
         if self._warned or done < _QUIET_SHARE or len(self._recent) < _JUDGED_STEPS:
             return None
@@ -171,11 +155,9 @@ class Interrupt:
 
 @contextmanager
 def interrupts() -> Iterator[Interrupt]:
-    """Turn the first Ctrl-C (or SIGTERM) into a request to stop; the second one acts as usual.
-
-    Python allows signal handlers only in the main thread; in other threads signals are not caught.
-    """
+    """Turn the first Ctrl-C (or SIGTERM) into a request to stop; the second one acts as usual."""
     interrupt = Interrupt()
+    # Python allows signal handlers only in the main thread.
     if threading.current_thread() is not threading.main_thread():
         yield interrupt
         return

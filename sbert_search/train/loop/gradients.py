@@ -2,18 +2,16 @@
 
 The gradient is summed over the micro-batches of this rank; the losses are summed over all ranks.
 
-GradCache computes the gradient of an in-batch loss over many texts in the memory of a few texts. An
-in-batch loss compares all texts of a step with each other. A micro-batch is a part of a step that
-fits in memory. The gradient is computed in three stages:
+An in-batch loss compares all texts of a step with each other. GradCache computes its gradient in
+the memory of a micro-batch, a part of a step:
 
 1. Embed the texts of a step micro-batch by micro-batch, without keeping activations.
 2. Compute the loss of all embeddings and its gradient with respect to each embedding.
 3. Embed every micro-batch again, with the same dropout, and backpropagate the gradients of
    stage 2.
 
-Without dropout, the result equals the gradient of one pass over the whole step, up to rounding.
-Every rank (process of the run) computes the whole loss: see "In-batch losses are computed whole on
-every rank" in docs/decisions.md.
+Without dropout, the result equals the gradient of one pass over the whole step, up to rounding. See
+"In-batch losses are computed whole on every rank" in docs/decisions.md.
 
 Source: Gao et al. 2021, Scaling Deep Contrastive Learning Batch Size (arXiv:2101.06983), section 3.
 """
@@ -54,22 +52,15 @@ class StepContext:
 
 @dataclass(slots=True)
 class LossTotals:
-    """Sums and counts of the losses and metrics of one step; they stay on the device until `read`.
+    """Sums and counts of the losses and metrics of one step, on the device until `read`."""
 
-    Attributes:
-        ranks: The ranks over which `read` sums.
-        counts: Expected number of terms of each loss over all ranks, from `Batch.counts`. Empty for
-            in-batch losses, which have no such counts.
-        finite: For each micro-batch, whether its losses are finite; for in-batch losses, whether
-            its embeddings are finite.
-    """
-
-    ranks: Ranks
+    ranks: Ranks  # over which `read` sums
+    # Expected terms of each loss over all ranks, from `Batch.counts`; {}: an in-batch loss.
     counts: Mapping[str, float] = field(default_factory=dict)
     losses: dict[str, list[Tensor]] = field(default_factory=dict)  # [sum, count]
     metrics: dict[str, list[Tensor]] = field(default_factory=dict)  # [sum, count]
     weights: dict[str, float] = field(default_factory=dict)
-    finite: list[Tensor] = field(default_factory=list)
+    finite: list[Tensor] = field(default_factory=list)  # of each micro-batch: losses or embeddings
 
     def add(self, losses: Losses) -> None:
         """Add the losses and metrics of one micro-batch."""
@@ -90,14 +81,7 @@ class LossTotals:
         return np.concatenate(wrong or list(rows))
 
     def read(self, norm: Tensor) -> StepMetrics:
-        """Copy all values to the host in one transfer, and sum losses and metrics over the ranks.
-
-        Args:
-            norm: Norm of the gradient that is summed over the ranks, a scalar tensor.
-
-        Raises:
-            TrainingError: The number of terms of a loss differs from `Batch.counts`.
-        """
+        """Copy all values to the host in one transfer, and sum them over the ranks."""
         pairs = [*self.losses.values(), *self.metrics.values()]
         fetched = torch.stack([norm.float(), *(v for pair in pairs for v in pair)]).tolist()
         values = self.ranks.sum(fetched[1:])
@@ -133,11 +117,8 @@ def add_gradients(
 ) -> LossTotals:
     """Add the gradients of all micro-batches of this rank to the gradients of the model.
 
-    Each loss is a sum over rows, pairs or tokens. Before it is backpropagated, it is divided by the
-    number of these terms in the whole step, over all micro-batches and ranks.
-
-    Raises:
-        TrainingError: The names of the losses differ from those in `Batch.counts`.
+    Before a loss, a sum over rows, pairs or tokens, is backpropagated, it is divided by the number
+    of these terms in the whole step, over all micro-batches and ranks.
     """
     # See "Counts before the forward pass" in docs/decisions.md.
     names = sorted(batches[0].counts)
@@ -162,11 +143,8 @@ def add_in_batch_gradients(
 ) -> LossTotals:
     """Add this rank's part of the gradient of an in-batch loss to the gradients of the model.
 
-    The loss compares the embeddings of all ranks and micro-batches. Each rank backpropagates only
-    through its own embeddings; the sum of the gradients over the ranks is the gradient of the loss.
-
-    If there are several micro-batches, each is embedded twice. A single one is embedded once, and
-    its autograd graph is kept.
+    Each rank backpropagates only through its own embeddings; the sum over the ranks is the gradient
+    of the loss. A single micro-batch is embedded once, and its autograd graph is kept.
     """
     parts = []
     for number, batch in enumerate(batches):

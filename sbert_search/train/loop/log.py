@@ -23,49 +23,32 @@ LineKind = Literal["step", "dev", "speed", "event"]
 class LogLine(TypedDict, total=False):
     """One line of the log. The kind of a line decides which keys it has.
 
-    Attributes:
-        kind: A ``step`` line has the losses and metrics of one step. A ``dev`` line has the metrics
-            of an evaluation. A resumed and an uninterrupted run write equal lines of these two
-            kinds. A ``speed`` line has speed and memory, and an ``event`` line has a message; these
-            two kinds may differ.
-        step: Optimizer steps done.
-        losses: Each loss of a step, by name.
-        figures: Each metric of a step or an evaluation, by name; null in the file if it is not
-            finite, such as a correlation with equal numbers.
-        gemm_share: Estimated FLOPs per second, divided by those measured for a matrix product.
+    A ``step`` line has the losses and metrics of one step, a ``dev`` line the metrics of an
+    evaluation; a resumed and an uninterrupted run write equal lines of these two kinds. A ``speed``
+    line has speed and memory, an ``event`` line a message.
     """
 
     kind: Required[LineKind]
-    step: Required[int]
+    step: Required[int]  # optimizer steps done
     epoch: int
     tokens: int
     loss: float
     lr: float
     gradient_norm: float
     losses: dict[str, float]
-    figures: dict[str, float]
+    figures: dict[str, float]  # metrics by name; null in the file if not finite
     tokens_per_s: float
     rows_per_s: float
-    gemm_share: float
+    gemm_share: float  # estimated FLOP/s, divided by those measured for a matrix product
     memory_bytes: int
     seconds: float
     message: str
 
 
 class Log:
-    """Writes the log of a run.
-
-    Raises:
-        TrainingError: The file cannot be opened or written.
-    """
+    """Writes the log of a run; old lines after ``after_step``, where it resumes, are dropped."""
 
     def __init__(self, path: Path, after_step: int) -> None:
-        """Open the log, and drop its lines after the step of the checkpoint that a run resumes.
-
-        Args:
-            path: The log file.
-            after_step: Step of that checkpoint; 0: a new run, so all lines are dropped.
-        """
         self.path = path
         kept = [line for line in read_log(path) if line["step"] <= after_step] if after_step else []
         with self._as_training_error():
@@ -101,8 +84,7 @@ class Log:
 def read_log(path: Path) -> list[LogLine]:
     """Read a log; lines that are not JSON objects with a step are dropped.
 
-    A killed process leaves an incomplete last line. A power failure may leave zeros or other bytes
-    behind the lines that were made durable.
+    A killed process leaves an incomplete last line, a power failure perhaps zeros or other bytes.
     """
     if not path.exists():
         return []
@@ -117,9 +99,8 @@ def read_log(path: Path) -> list[LogLine]:
 
 
 def _encoded(line: Mapping[str, object]) -> bytes:
-    """Encode a line; a metric that is not finite is null, since JSON has no NaN."""
     figures = line.get("figures")
-    if isinstance(figures, Mapping):
+    if isinstance(figures, Mapping):  # JSON has no NaN
         line = {**line, "figures": {n: v if math.isfinite(v) else None for n, v in figures.items()}}
     return json.dumps(line).encode() + b"\n"
 
@@ -131,14 +112,7 @@ Points = list[tuple[float, float]]
 
 
 def draw_curves(log: Sequence[LogLine]) -> str:
-    """Draw loss, dev metrics and learning rate over the steps, one panel each.
-
-    Args:
-        log: The lines of ``log.jsonl``.
-
-    Returns:
-        An SVG document without the values that are not finite.
-    """
+    """Draw the finite values of loss, dev metrics and learning rate over the steps, as SVG."""
     steps = [line for line in log if line["kind"] == "step"]
     dev = [line for line in log if line["kind"] == "dev"]
     panels: dict[str, Points] = {"loss": [(line["step"], line["loss"]) for line in steps]}

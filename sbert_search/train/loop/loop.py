@@ -67,13 +67,10 @@ def choose_precision(
 ) -> tuple[torch.dtype, Verdict | None]:
     """Choose the dtype of matrix products; on a CPU, "auto" is the faster of fp32 and bf16.
 
-    The first rank measures for all ranks. With "auto" on a CPU, a resumed run does not measure: it
-    keeps the precision of its checkpoint, so that it ends with the weights of an uninterrupted run.
-    In all other cases the setting and the device decide, and `resume.restore` refuses a checkpoint
-    of another precision, unless the run may resume inexactly.
-
-    Returns:
-        The dtype, and the measurement that chose it; None: this process measured nothing.
+    The first rank measures for all; a resumed run keeps the precision of its checkpoint, so that it
+    ends with the weights of an uninterrupted run. Else the setting and the device decide, and
+    `resume.restore` refuses a checkpoint of another precision. The verdict is None if this process
+    measured nothing.
     """
     dtype = resolve_precision(precision, device)
     if precision != "auto" or device.type != "cpu":
@@ -95,14 +92,11 @@ def _of_checkpoint(checkpoint: Checkpoint) -> torch.dtype | None:
 
 
 def _measure(model: nn.Module, batches: Batches, ranks: Ranks) -> Verdict | None:
-    """Measure the time of a training step of one block of the largest encoder, in fp32 and bf16.
+    """Measure a training step of one block of the largest encoder, in fp32 and bf16.
 
-    The measured step has about as many tokens as a micro-batch of one rank of this run, or fewer if
-    these would take too long. Its longest texts have about the mean number of tokens of a row.
-
-    Returns:
-        The measurement; None if the model has no encoder, or its blocks are so small that the
-        precision does not matter.
+    It has about as many tokens as a micro-batch of one rank, or fewer if these take too long, in
+    texts of about the mean length of a row. None: there is no encoder, or its blocks are so small
+    that the precision does not matter.
     """
     encoders = [module for module in model.modules() if isinstance(module, Encoder)]
     if not encoders:
@@ -121,7 +115,7 @@ C = TypeVar("C", bound="TrainConfig")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainConfig:
-    """Settings of every training run; `training/recipes` holds TOML examples."""
+    """Settings of every training run; `train/recipes` holds TOML examples."""
 
     budget: BudgetConfig
     seed: int = 0  # decides random weights, data order, dropout and random draws, such as masks
@@ -176,17 +170,14 @@ def train(
         config: The settings of the loop.
         model: The model. Every parameter with ``requires_grad`` is trained.
         out: Folder of the run: checkpoints, log, curves.
-        evaluate: Returns dev metrics by name; called on the first rank, in eval mode. None: there
-            are no dev metrics. If they are `DevMetrics` of too few rows to choose by, they are only
-            reported, and no checkpoint is the best one.
+        evaluate: Returns dev metrics by name; called on the first rank, in eval mode. If they are
+            `DevMetrics` of too few rows to choose by, they are only reported.
         save_model: Writes the model into a new folder that other libraries load; called at each
-            checkpoint. None: checkpoints have no such folder.
+            checkpoint.
         penalties: L2 penalties of a model whose loss is one sum that is convex in the trained
             weights: it is fitted to convergence in one step, and the settings of budget, batching,
-            optimizer, schedule and precision have no effect. None: the model is trained by the
-            steps of the budget.
-        recipe: The whole resolved recipe, of which ``config`` is a part; None: ``config`` is the
-            whole recipe.
+            optimizer, schedule and precision have no effect.
+        recipe: The whole resolved recipe; None: ``config`` is all of it.
         resume: Resume from the newest checkpoint in ``out``.
         allow_inexact: Resume although data, recipe, threads, ranks, device, precision or versions
             differ from those of the checkpoint. Also train although threads, device, precision or
@@ -288,7 +279,6 @@ class _Run:
         self.state = RunState()
 
     def _stepper(self) -> Stepper:
-        """Return what trains the model: steps of the budget, or one fit."""
         objective, optim = self.objective, self.config.optim
         if self.penalties is None:
             return Stepper(objective, self.batches, self.model, optim, self.context)
@@ -296,10 +286,7 @@ class _Run:
         return ConvexFit(objective, self.batches, self.model, optim, self.context, self.penalties)
 
     def require_agreement(self, *, allow_inexact: bool) -> None:
-        """Refuse ranks that differ in data, recipe or checkpoint.
-
-        Unless ``allow_inexact``, also refuse ranks that differ in another part of the fingerprint.
-        """
+        """Refuse ranks of other checkpoints or fingerprints (``allow_inexact``: recipes, data)."""
         names = {"recipe", "data"} if allow_inexact else {*self.fingerprint}
         settings = {name: value for name, value in self.fingerprint.items() if name in names}
         checkpoint = None if self.resumed is None else self.resumed.path.name
@@ -312,7 +299,6 @@ class _Run:
         self.ranks.start_equal(self.model)
 
     def resume(self, checkpoint: Checkpoint, *, allow_inexact: bool) -> None:
-        """Restore model, optimizer and state from a checkpoint."""
         self.state = restore(
             checkpoint,
             self.model,
@@ -322,11 +308,7 @@ class _Run:
         )
 
     def run(self) -> Result:
-        """Take steps until the budget is used, patience runs out, or a signal arrives.
-
-        Raises:
-            TrainingError: The gradient was 0 in all steps.
-        """
+        """Take steps until the budget is used, patience runs out, or a signal arrives."""
         config, state, ranks = self.config, self.state, self.ranks
         report = Report(config.report, self.out, self.model, state, self.context, self.schedule)
         plan = self.stepper.plan(state.epoch, state.index, state.micro_size)
@@ -375,10 +357,7 @@ class _Run:
         return regular or self._stopped() is not None
 
     def _evaluate_start(self, report: Report) -> None:
-        """Report the dev metrics before the first step, to show what training gains.
-
-        They never count as the best metrics, since step 0 has no checkpoint to publish.
-        """
+        """Report the dev metrics before the first step, which never count as the best."""
         if self.evaluate is not None and self.ranks.first and self.state.step == 0:
             report.dev(0, self._dev_metrics(self.evaluate))
         if self.few_rows is not None:
@@ -399,14 +378,7 @@ class _Run:
         return metrics
 
     def _evaluate(self, report: Report) -> bool:
-        """Compute the dev metrics on the first rank.
-
-        Returns:
-            Whether the checkpoint of this step is the best so far.
-
-        Raises:
-            TrainingError: The selecting metric is a loss and is not finite.
-        """
+        """Compute the dev metrics on the first rank; return whether they are the best so far."""
         improved, diverged = False, False
         if self.evaluate is not None and self.ranks.first:
             metrics = self._dev_metrics(self.evaluate)

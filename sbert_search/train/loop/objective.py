@@ -1,7 +1,6 @@
 """The interface between the loop and a task: steps of rows, batches of tensors, and losses.
 
-For given data and settings, the steps depend only on the seed and the epoch. All ranks, the
-processes that train together, therefore plan the same steps.
+The steps depend only on data, settings, seed and epoch, so all ranks plan the same ones.
 """
 
 from __future__ import annotations
@@ -29,22 +28,14 @@ EQUAL_SCORES = "equal_scores"
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One micro-batch: the input of one forward pass.
+    """One micro-batch: the input of one forward pass."""
 
-    Attributes:
-        inputs: Nested tensors, or an object with a method ``to(device)``; only the objective reads
-            them.
-        rows: Index of each example in the training data, int64 (n,), for error messages.
-        counts: Number of terms of each summed loss, by name. They are known before the forward
-            pass, so that the loss of each micro-batch can be divided by the count of the step.
-        targets: Target of each example, (n, ...); None: ``inputs`` holds the targets, or the loss
-            needs none.
-    """
-
-    inputs: object
-    rows: NDArray[np.int64]
+    inputs: object  # nested tensors, or anything with ``to(device)``; only the objective reads it
+    rows: NDArray[np.int64]  # index of each example in the training data, (n,), for messages
+    # Terms of each summed loss, known before the forward pass, so that the loss of each micro-batch
+    # can be divided by the count of the step.
     counts: Mapping[str, int] = field(default_factory=dict)
-    targets: Tensor | None = None
+    targets: Tensor | None = None  # (n, ...); None: in ``inputs``, or not needed
 
     def to(self, device: torch.device) -> Batch:
         """Copy the tensors to a device."""
@@ -55,17 +46,11 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """Losses and metrics of one batch.
-
-    Attributes:
-        sums: Each loss as (sum, count).
-        weights: Factor of each loss in the total; 1 for a loss without an entry.
-        metrics: Metrics as (sum, count), such as accuracy; no gradient flows through them.
-    """
+    """Losses and metrics of one batch."""
 
     sums: Mapping[str, Sum]
-    weights: Mapping[str, float] = field(default_factory=dict)
-    metrics: Mapping[str, Sum] = field(default_factory=dict)
+    weights: Mapping[str, float] = field(default_factory=dict)  # factors in the total, by default 1
+    metrics: Mapping[str, Sum] = field(default_factory=dict)  # no gradient flows through them
 
     def total(self, counts: Mapping[str, float]) -> Tensor:
         """Add up the weighted losses, each divided by its count; a loss without terms adds 0."""
@@ -119,7 +104,10 @@ class BatchingConfig:
 class Batches:
     """The data of a run: which rows each step has, and how a batch is made of them.
 
-    A subclass overrides `plan` to group rows in another way, such as without duplicates.
+    ``lengths`` are the tokens of each row, in all its texts without padding, (n,). ``collate``
+    makes the batch of given rows in an epoch. It must be a pure function: its random draws come
+    from `base.seed.generator` of (seed, purpose, epoch, row). A subclass overrides `plan` to group
+    rows in another way, such as without duplicates.
     """
 
     def __init__(
@@ -131,19 +119,6 @@ class Batches:
         seed: int,
         fingerprint: str,
     ) -> None:
-        """Take the lengths of the rows, and a function that makes a batch of rows.
-
-        Args:
-            lengths: Number of tokens of each row, in all its texts without padding, (n,).
-            collate: Makes the batch of given rows in an epoch. It must be a pure function: its
-                random draws come from `base.seed.generator` of (seed, purpose, epoch, row).
-            config: How to group the rows.
-            seed: Seed of the order.
-            fingerprint: Checksum of the data. To resume exactly, it must be that of the checkpoint.
-
-        Raises:
-            TrainingError: There are no rows.
-        """
         self.lengths = np.asarray(lengths, dtype=np.int64)
         self.collate, self.config, self.seed, self.fingerprint = collate, config, seed, fingerprint
         self._planned: tuple[int, list[Rows]] = (-1, [])
@@ -164,12 +139,7 @@ class Batches:
         return self._steps(epoch)[index]
 
     def micro_batches(self, rows: Rows, size: int | None = None) -> list[Rows]:
-        """Split a rank's rows of a step into micro-batches, one forward pass each.
-
-        Args:
-            rows: The rows of this rank.
-            size: Size of a micro-batch; None: the configured one.
-        """
+        """Split a rank's rows of a step into micro-batches; ``size`` None: the configured one."""
         size = size or self.config.micro_size
         return [rows] if size is None else cut(rows, self.lengths, self.config.unit, size)
 
@@ -182,18 +152,9 @@ class Batches:
 def plan_epoch(lengths: Rows, config: BatchingConfig, order: np.random.Generator) -> list[Rows]:
     """Shuffle the rows, sort them by length within windows, cut them into steps, shuffle the steps.
 
-    Rows of similar length are put into one step, because attention is fast for texts of equal
-    length. Rows are sorted within windows of shuffled rows. If all rows were sorted together, a
-    step would have almost the same rows in every epoch. If the last step is less than half full,
-    its rows join the step before it, so that no step is much smaller than the others.
-
-    Args:
-        lengths: Number of tokens of each row, (n,).
-        config: Size of a step and of a window.
-        order: Random generator of this epoch.
-
-    Returns:
-        The rows of each step.
+    Attention is fast for texts of equal length. If all rows were sorted together, a step would have
+    almost the same rows in every epoch. If the last step is less than half full, its rows join the
+    step before it, so that no step is much smaller than the others.
     """
     shuffled = order.permutation(len(lengths))
     windows = cut(shuffled, lengths, config.unit, config.size * config.window)
@@ -206,10 +167,7 @@ def plan_epoch(lengths: Rows, config: BatchingConfig, order: np.random.Generator
 
 
 def cut(rows: Rows, lengths: Rows, unit: Unit, size: int) -> list[Rows]:
-    """Cut rows, in their order, into groups of at most `size` rows or tokens.
-
-    A row of more than `size` tokens is a group of its own.
-    """
+    """Cut rows, in order, into groups of at most ``size`` rows or tokens; a longer row is alone."""
     if unit == "rows":
         return [rows[start : start + size] for start in range(0, len(rows), size)]
     ends = np.cumsum(lengths[rows])

@@ -1,11 +1,9 @@
 """AdamW with clipped gradients, and without weight decay of biases and norms.
 
-On a CPU, only the rows of large embedding tables that need it are computed. Most rows of a word
-table get no gradient in a step. A dense gradient of the words of BERT in 384 dimensions has 47 MB,
-which each step would allocate, set to 0 and read. Rows without any gradient since the start of a
-run have moments of 0, so AdamW only applies weight decay to them. The updated weights have the same
-bits as those of torch's AdamW from the dense gradient.
-docs/decisions.md: "Word tables are updated row by row on a CPU".
+On a CPU, only the rows of large embedding tables that need it are computed, since most rows of a
+word table get no gradient in a step. Rows without any gradient since the start of a run have
+moments of 0, so AdamW only applies weight decay to them. The updated weights have the same bits as
+those of torch's AdamW. See "Word tables are updated row by row on a CPU" in docs/decisions.md.
 """
 
 from __future__ import annotations
@@ -68,8 +66,8 @@ class OptimConfig:
 def make_optimizer(model: nn.Module, config: OptimConfig) -> torch.optim.AdamW:
     """Make AdamW over the trainable parameters, in groups of equal weight decay and learning rate.
 
-    Parameters of one dimension are biases, norms and scales; they have no weight decay. The value
-    ``factor`` of a group is the factor of its learning rate; see `learning_rate_factors`.
+    Parameters of one dimension (biases, norms, scales) have no weight decay. The value ``factor``
+    of a group is that of `learning_rate_factors`.
     """
     trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     factors = learning_rate_factors([name for name, _ in trained], config)
@@ -96,13 +94,10 @@ def make_optimizer(model: nn.Module, config: OptimConfig) -> torch.optim.AdamW:
 def learning_rate_factors(names: Sequence[str], config: OptimConfig) -> list[float]:
     """Return the factor of the learning rate of each parameter.
 
-    The factor of the last block of an encoder is 1. The factor of each other block is that of the
-    block above it, times ``layer_decay``. The embeddings count as the block below the first one.
-    Other layers of an encoder, such as a pooler, have the factor 1, and parameters outside the
-    encoders have the factor ``head_factor``.
-
-    A model with two encoders, such as ELECTRA's generator and discriminator, may have different
-    numbers of blocks in them, so the blocks of each encoder are counted on their own.
+    It is 1 for the last block of an encoder, and for each other block that of the block above it,
+    times ``layer_decay``. The embeddings count as the block below the first one. Other layers of an
+    encoder, such as a pooler, have 1; parameters outside the encoders have ``head_factor``. The
+    blocks of each encoder of a model are counted on their own.
 
     Source: Howard & Ruder 2018, ULMFiT, section 3.2, discriminative fine-tuning (arXiv:1801.06146).
     """
@@ -128,28 +123,16 @@ class _Scaled(Protocol):
 
 
 def gradient_norm(model: nn.Module, further: Sequence[Tensor] = ()) -> Tensor:
-    """Return the norm of the vector of all gradients, a scalar tensor.
+    """Return the norm of all gradients, a scalar tensor, not finite if any gradient is not.
 
-    It is not finite if any gradient is not finite.
-
-    Args:
-        model: The model with its gradients.
-        further: Values of the gradients that `TableSteps.take_gradients` removed from the model.
+    ``further`` are values of gradients that `TableSteps.take_gradients` removed from the model.
     """
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     return nn.utils.get_total_norm([*gradients, *further])
 
 
 def clip_divisor(norm: Tensor, max_norm: float) -> Tensor | None:
-    """Return the divisor that reduces the norm of all gradients to ``max_norm``.
-
-    Args:
-        norm: The norm of all gradients.
-        max_norm: Largest norm; 0 turns clipping off.
-
-    Returns:
-        A float32 scalar; None: the norm is small enough, or clipping is off.
-    """
+    """Return what to divide the gradients by, a float32 scalar, or None; ``max_norm`` 0: None."""
     if not max_norm:
         return None
     divisor = (norm + 1e-6) / max_norm  # as in torch.nn.utils.clip_grads_with_norm_
@@ -157,19 +140,11 @@ def clip_divisor(norm: Tensor, max_norm: float) -> Tensor | None:
 
 
 def clipped_step(optimizer: torch.optim.AdamW, norm: Tensor, max_norm: float) -> None:
-    """Update the weights by gradients that are scaled to a norm of at most ``max_norm``.
-
-    The fused kernel on a CPU scales a gradient while it reads it. A separate pass for the scaling
-    would read and write all gradients once more, even if their norm is small enough.
-
-    Args:
-        optimizer: The optimizer of the parameters that have the gradients.
-        norm: The norm of all gradients.
-        max_norm: Largest norm; 0 turns clipping off.
-    """
+    """Update the weights by gradients scaled to a norm of at most ``max_norm``; 0: not scaled."""
     if not max_norm:
         optimizer.step()
     elif norm.device.type == "cpu" and optimizer.defaults["fused"]:
+        # The kernel scales a gradient while it reads it, which saves a pass over all gradients.
         scaled = cast(_Scaled, optimizer)
         if (divisor := clip_divisor(norm, max_norm)) is not None:
             scaled.grad_scale, scaled.found_inf = divisor, torch.zeros(())
@@ -195,11 +170,7 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dic
 def restore_optimizer(
     optimizer: torch.optim.Optimizer, model: nn.Module, tensors: Mapping[str, Tensor]
 ) -> None:
-    """Load the tensors that `optimizer_tensors` returned into an optimizer.
-
-    Raises:
-        CheckpointError: A tensor belongs to no parameter of this model, or has another shape.
-    """
+    """Load the tensors that `optimizer_tensors` returned into an optimizer."""
     parameters = dict(model.named_parameters())
     for key, value in tensors.items():
         slot, _, name = key.partition("/")
@@ -225,7 +196,6 @@ class TableSteps:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        """Find the embedding tables of a model with at least `_LARGE` elements."""
         modules = (module for module in model.modules() if isinstance(module, nn.Embedding))
         self._tables = [module for module in modules if module.weight.numel() >= _LARGE]
         self._weights = [
@@ -235,11 +205,7 @@ class TableSteps:
 
     @contextmanager
     def sparse_gradients(self) -> Iterator[None]:
-        """Return a context in which backward passes give sparse gradients of the tables.
-
-        The sum of the sparse gradients of several passes needs little more memory than a dense
-        gradient.
-        """
+        """Return a context in which backward passes give sparse gradients of the tables."""
         before = [table.sparse for table in self._tables]
         with ExitStack() as stack:
             for weight in self._weights:
@@ -254,11 +220,7 @@ class TableSteps:
                     table.sparse = sparse
 
     def take_gradients(self) -> dict[Tensor, Tensor]:
-        """Remove the sparse gradients from the tables, so that the optimizer skips these tables.
-
-        Returns:
-            For each table with a sparse gradient, this gradient; each row occurs once.
-        """
+        """Remove and return the sparse gradients, so that the optimizer skips these tables."""
         taken = {}
         for weight in self._weights:
             if weight.grad is None:
@@ -278,13 +240,9 @@ class TableSteps:
         gradients: Mapping[Tensor, Tensor],
         divisor: Tensor | None,
     ) -> None:
-        """Update the tables by one step of AdamW.
+        """Update the tables by one step of AdamW, from gradients of `take_gradients`.
 
-        Args:
-            optimizer: The fused optimizer, which has the settings and the moments of the tables.
-            gradients: As returned by `take_gradients`.
-            divisor: The number from `clip_divisor` by which each gradient is divided; None:
-                gradients stay as they are.
+        The fused optimizer has the settings and the moments; ``divisor`` is from `clip_divisor`.
         """
         for weight, gradient in gradients.items():
             state: dict[str, Tensor] = optimizer.state[weight]
@@ -305,20 +263,17 @@ def _join_rows(weight: Tensor) -> None:
 
 
 class _Update:
-    """The update of one table, by blocks of rows.
-
-    A block is active from its first gradient on. The moments of the other blocks are 0.
-    """
+    """The update of one table, by blocks of rows, active from their first gradient on."""
 
     def __init__(self, weight: Tensor, state: Mapping[str, Tensor]) -> None:
         self._weight, self._state = weight, state
         self._gradient = torch.zeros_like(weight, requires_grad=False)  # 0 between two steps
+        # The moments of the blocks that are not active are 0.
         self._active = np.zeros(-(-len(weight) // _BLOCK_ROWS), dtype=np.bool_)
         for name in _MOMENTS:  # in a resumed run, some moments are not 0
             self._activate(state[name].any(dim=1).nonzero().flatten())
 
     def step(self, gradient: Tensor, group: Mapping[str, Any], divisor: Tensor | None) -> None:
-        """Take one AdamW step with the settings ``group``, the parameter group of the table."""
         rows = gradient.indices()[0]
         self._gradient.index_copy_(0, rows, gradient.values())
         self._activate(rows)

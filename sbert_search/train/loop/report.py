@@ -195,13 +195,9 @@ class Report:
 def matrix_parameters(model: nn.Module) -> int:
     """Count the trained parameters of matrix products: all matrices except embedding tables.
 
-    A step costs about 6 FLOPs per such parameter and token. A matrix that several layers share
-    (ALBERT) counts once. Frozen matrices are left out: no step uses those of a frozen encoder,
-    whose states are computed before the run. Two kinds of operations are left out as well: the
-    products that compute and apply attention scores, and an output layer that shares the table of
-    embeddings.
-
-    Source: Chowdhery et al. 2022, PaLM (arXiv:2204.02311), appendix B, without the attention term.
+    A step costs about 6 FLOPs per such parameter and token (Chowdhery et al. 2022, PaLM,
+    arXiv:2204.02311, appendix B, without the attention term). A matrix that several layers share
+    (ALBERT) counts once, an output layer that shares the table of embeddings not at all.
     """
     tables = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
     trained = (p for p in model.parameters() if p.requires_grad and p.ndim >= 2)

@@ -42,10 +42,7 @@ _NO_EFFECT = ("checkpoint", "report")  # tables of a recipe that do not affect t
 def run_fingerprint(
     recipe: Mapping[str, object], data: str, context: StepContext, dev: str = ""
 ) -> dict[str, object]:
-    """Collect, as JSON values, what determines the weights of a run.
-
-    The dev data, whose checksum is ``dev``, select the best weights.
-    """
+    """Collect, as JSON values, what determines the weights of a run; dev data choose the best."""
     return {
         "recipe": effective(recipe),
         "data": data,
@@ -66,11 +63,8 @@ def run_fingerprint(
 def refuse_restart(out: Path, recipe: Mapping[str, object]) -> None:
     """Refuse to start a run that would overwrite another run's checkpoints or files of the user.
 
-    Raises:
-        CheckpointError: The folder holds checkpoints.
-        ConfigError: The run would write over a file or folder that its recipe names. Or it would
-            replace a folder ``model`` that no run wrote (there is no log beside it). Or the name of
-            a file cannot be encoded in UTF-8, which the saved recipe and safetensors use.
+    A folder ``model`` with no log beside it is the user's. Names of files must be UTF-8, as the
+    saved recipe and safetensors are.
     """
     for text in (str(out), *_strings(recipe)):
         try:
@@ -108,16 +102,7 @@ def restore(
 ) -> RunState:
     """Load model and optimizer from a checkpoint, and return the progress of its run.
 
-    Args:
-        checkpoint: The newest undamaged checkpoint of the run.
-        model: A model of the same shapes; its parameters are overwritten.
-        optimizer: The optimizer of these parameters; its state is overwritten.
-        current: The `run_fingerprint` of this process.
-        allow_inexact: Resume although the fingerprints differ; the weights then differ from those
-            of an uninterrupted run.
-
-    Raises:
-        CheckpointError: The checkpoint has another model or fingerprint.
+    Another fingerprint is refused, or with ``allow_inexact`` only warned of.
     """
     # "circumstances" is the `run_fingerprint` of the saved run.
     saved = _table(checkpoint, "circumstances")
@@ -210,15 +195,7 @@ _SHOWN = 5  # largest number of differences in a message
 
 
 def require_agreement(ranks: Ranks, settings: Mapping[str, object]) -> None:
-    """Refuse ranks that were started with other settings or data than rank 0.
-
-    Args:
-        ranks: The ranks; each of them makes this call.
-        settings: JSON values that must be equal on all ranks.
-
-    Raises:
-        TrainingError: A rank differs; every rank raises the same message.
-    """
+    """Refuse ranks with other JSON values than rank 0; every rank calls this and raises alike."""
     if ranks.world == 1:
         return
     hosts = ranks.gather_values(socket.gethostname())
@@ -240,13 +217,8 @@ def require_agreement(ranks: Ranks, settings: Mapping[str, object]) -> None:
 def resumes(ranks: Ranks, out: Path) -> bool:
     """Whether a run resumes by itself: torchrun may have restarted it, and it has a checkpoint.
 
-    torchrun restarts the ranks with the command that began the run. If its option --max-restarts is
-    above 0, this process may therefore be a restart. The number of restarts so far does not show
-    this: it differs between the machines, and is 0 on a machine that replaces another.
-
-    Args:
-        ranks: The ranks; each of them makes this call.
-        out: Folder of the run.
+    torchrun restarts the ranks with the command that began the run. The number of restarts so far
+    does not show it: it is 0 on a machine that replaces another. Every rank makes this call.
     """
     if int(os.environ.get(_MAX_RESTARTS, "0")) == 0:
         return False

@@ -62,12 +62,7 @@ class ScheduleConfig:
 class Schedule:
     """Computes from the state of a run how much of the budget is used, and the learning rate.
 
-    The unit of the budget is steps, tokens or seconds; epochs are converted to steps.
-
-    Attributes:
-        total: The whole budget: steps, tokens or seconds.
-        in_steps: Whether the unit is steps.
-        warmup: The part of the budget in which the learning rate rises.
+    The unit of ``total`` and ``warmup`` is steps, tokens or seconds; epochs are converted to steps.
     """
 
     def __init__(self, config: ScheduleConfig, budget: BudgetConfig, batches: Batches) -> None:
@@ -104,13 +99,7 @@ class Schedule:
 def lr_factor(kind: ScheduleKind, done: float, total: float, warmup: float) -> float:
     """Rise linearly from 0 to 1; then decay to 0 linearly or as a half cosine, or stay at 1.
 
-    Args:
-        kind: Shape after the warm-up.
-        done: Steps (or tokens, or seconds) before this one.
-        total: Steps (or tokens, or seconds) of the whole run.
-        warmup: Steps (or tokens, or seconds) of the warm-up.
-
-    Source: the values of transformers' get_linear_, get_cosine_ and
+    The values are those of transformers' get_linear_, get_cosine_ and
     get_constant_schedule_with_warmup.
     """
     if done < warmup:
@@ -126,7 +115,6 @@ def lr_factor(kind: ScheduleKind, done: float, total: float, warmup: float) -> f
 
 
 def _total(budget: BudgetConfig, batches: Batches) -> float:
-    """Return the whole budget: steps, tokens or seconds."""
     if budget.steps is not None:
         return budget.steps
     if budget.tokens is not None:
@@ -189,26 +177,13 @@ class EvaluationConfig:
 
 @dataclass(frozen=True, eq=False)
 class DevMetrics:
-    """Computes the dev metrics of a model.
+    """Computes the dev metrics of a model."""
 
-    The names of the metrics are known before the first evaluation. A wrong ``evaluation.figure`` is
-    therefore refused before the run starts.
-
-    Attributes:
-        names: Names of the metrics.
-        compute: Returns the metrics of a model in evaluation mode, by name.
-        fingerprint: Checksum of the dev data; "": there is none, so that changed dev data
-            are not noticed when a run resumes.
-        losses: Names of the metrics of which a lower value is better.
-        rows: Number of dev rows; None: the metrics are means over so many tokens that any number of
-            rows can choose.
-    """
-
-    names: tuple[str, ...]
-    compute: Callable[[nn.Module], Mapping[str, float]]
-    fingerprint: str = ""
-    losses: frozenset[str] = frozenset()
-    rows: int | None = None
+    names: tuple[str, ...]  # known before the run, so a wrong evaluation.figure is refused then
+    compute: Callable[[nn.Module], Mapping[str, float]]  # of a model in evaluation mode
+    fingerprint: str = ""  # of the dev data; "": changed data are not noticed when a run resumes
+    losses: frozenset[str] = frozenset()  # names of the metrics of which a lower value is better
+    rows: int | None = None  # None: means over so many tokens that any number of rows can choose
 
     @property
     def can_choose(self) -> bool:
@@ -226,11 +201,7 @@ def fingerprint_of(rows: Iterable[DataclassInstance]) -> str:
 
 
 def require_metric(config: EvaluationConfig, names: Collection[str]) -> None:
-    """Refuse ``evaluation.figure`` if the run reports no metric of that name.
-
-    Raises:
-        ConfigError: The metric is unknown; the message lists the known ones.
-    """
+    """Refuse ``evaluation.figure`` if the run reports no metric of that name."""
     if config.figure is not None and config.figure not in names:
         problem = unknown_name(config.figure, config.figure, names, "dev metric")
         raise ConfigError(f"{problem} Set evaluation.figure to a metric that this run reports.")
@@ -239,17 +210,7 @@ def require_metric(config: EvaluationConfig, names: Collection[str]) -> None:
 def require_direction(
     config: EvaluationConfig, names: Sequence[str], losses: Collection[str]
 ) -> None:
-    """Refuse a run that would publish its worst model.
-
-    Args:
-        config: The settings.
-        names: The metrics that the run reports.
-        losses: Names of the metrics of which a lower value is better.
-
-    Raises:
-        ConfigError: A lower value of the selecting metric is better, and ``higher_is_better`` is
-            set; or the other way round.
-    """
+    """Refuse a run that would publish its worst model; of ``losses``, a lower value is better."""
     name = config.figure or names[0]
     if config.higher_is_better == (name in losses):
         better, setting = ("lower", "false") if name in losses else ("higher", "true")
@@ -262,14 +223,8 @@ def require_direction(
 def update_best(config: EvaluationConfig, state: RunState, metrics: Mapping[str, float]) -> bool:
     """Compare the selecting metric with its best value so far, and update the state.
 
-    Of checkpoints with equal values, the latest is the best one: it was trained longest. An equal
-    value is no improvement, though, so that patience can end a run.
-
-    Returns:
-        Whether this step's checkpoint is the best so far; if the value is not finite, it is not.
-
-    Raises:
-        ConfigError: The selecting metric is not among ``metrics``.
+    Return whether this step's checkpoint is the best: of equal finite values the latest, which was
+    trained longest. An equal value is no improvement, though, so that patience can end a run.
     """
     name = config.figure or next(iter(metrics))
     require_metric(config, metrics)

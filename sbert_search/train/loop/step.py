@@ -1,7 +1,4 @@
-"""One optimizer step: collate rows, compute gradients, check them, update the weights.
-
-The only step of a `ConvexFit` fits the weights to convergence.
-"""
+"""One optimizer step: collate rows, compute gradients, check them, update the weights."""
 
 from __future__ import annotations
 
@@ -77,10 +74,7 @@ class Stepper:
         self._tables = TableSteps(model if by_row else nn.Module())
 
     def plan(self, epoch: int, index: int, micro_size: int | None) -> Iterator[PlannedStep]:
-        """Yield steps without end, from number ``index`` of an epoch on.
-
-        The training loop runs this generator in a thread, some steps ahead.
-        """
+        """Yield steps without end, from number ``index`` of an epoch on; runs ahead in a thread."""
         while True:
             last = self.batches.n_steps(epoch) - 1
             for number in range(index, last + 1):
@@ -90,12 +84,7 @@ class Stepper:
             epoch, index = epoch + 1, 0
 
     def take(self, planned: PlannedStep, state: RunState, lr: float) -> StepMetrics:
-        """Update the weights once and advance the state.
-
-        Raises:
-            TrainingError: A loss or gradient is not finite; or, with one rank, a row does not fit
-                in memory; or the losses contradict `Batch.counts`. The weights are then unchanged.
-        """
+        """Update the weights once, and not if a TrainingError is raised; advance the state."""
         for group in self.optimizer.param_groups:
             group["lr"] = lr * group["factor"]
         totals = self._gradients(planned, state)
@@ -114,10 +103,7 @@ class Stepper:
         return metrics
 
     def _gradients(self, planned: PlannedStep, state: RunState) -> LossTotals:
-        """Run forward and backward.
-
-        If memory runs out and there is one rank, halve the micro-batch size and repeat.
-        """
+        """Run forward and backward; if memory runs out on a single rank, halve the micro-batch."""
         context = replace(self.context, step=state.step)
         while True:
             if planned.micro_size != state.micro_size:  # halved after this step was planned
@@ -208,11 +194,8 @@ class ConvexFit(Stepper):
     def take(self, planned: PlannedStep, state: RunState, lr: float) -> StepMetrics:
         """Fit the weights and advance the state; every rank fits them to the rows of all ranks.
 
-        Returns:
-            The loss at the end, without the penalties, and the norm of the first gradient.
-
-        Raises:
-            TrainingError: The loss or a gradient is not finite.
+        The metrics have the loss at the end, without the penalties, and the norm of the first
+        gradient.
         """
         seen: list[StepMetrics] = []
 
@@ -247,11 +230,7 @@ class ConvexFit(Stepper):
         return replace(seen[-1], gradient_norm=seen[0].gradient_norm)
 
     def _evaluate(self, planned: PlannedStep) -> tuple[float, StepMetrics]:
-        """Compute the mean loss, and leave its gradient with the penalties in the weights.
-
-        Returns:
-            The mean loss with the penalties, and the metrics without them.
-        """
+        """Return the mean loss with penalties, leaving its gradient, and metrics without them."""
         self.optimizer.zero_grad()
         total, n_terms, name = 0.0, 0, ""
         for part in cut(planned.rows, self.batches.lengths, "tokens", _TOKENS):
