@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from texts import paragraphs, squad_questions
 from vectors import DIM, Clusters
 
-from sbert_search import Index, SearchEngine, ShardedIndex, open_index
+from sbert_search import Index, SearchEngine
 from sbert_search.base.progress import set_progress
 from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.index.settings import IndexSpec
@@ -214,13 +214,13 @@ def made(
     if not path.exists():
         model = HashingEmbedder(data.dim)
         making = path.with_name(f"{path.name}.partial")
-        create = Index.create if n_shards == 1 else partial(ShardedIndex.create, n_shards=n_shards)
+        create = Index.create if n_shards == 1 else partial(Index.create, n_shards=n_shards)
         index = create(making, model=model, spec=spec)
         for documents, vectors in data.blocks():
             index.add(documents, vectors=vectors)
         index.compact()
         making.rename(path)
-    return open_index(path)
+    return Index.open(path)
 
 
 def drawn_data(options: argparse.Namespace) -> tuple[Data, int]:

@@ -45,8 +45,6 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares the names wi
     )
     from sbert_search.index.documents import Page as Page
     from sbert_search.index.index import Index as Index
-    from sbert_search.index.shards.index import ShardedIndex as ShardedIndex
-    from sbert_search.index.shards.index import open_index as open_index
     from sbert_search.index.building.build import BuildSettings as BuildSettings
     from sbert_search.index.building.ingest import IngestReport as IngestReport
     from sbert_search.index.building.read_settings import ReadSettings as ReadSettings
@@ -115,7 +113,6 @@ _NAMES_IN = {
     ],
     "index.documents": ["Page"],
     "index.index": ["Index"],
-    "index.shards.index": ["ShardedIndex", "open_index"],
     "index.building.build": ["BuildSettings"],
     "index.building.ingest": ["IngestReport"],
     "index.building.read_settings": ["ReadSettings"],

@@ -72,6 +72,12 @@ def is_integer(value: object) -> TypeGuard[int]:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
+def require_known(keywords: Mapping[str, object], known: type) -> None:
+    """Raise a `TypeError` if a keyword is none of a `TypedDict`."""
+    for name in keywords.keys() - known.__annotations__.keys():
+        raise TypeError(unknown_name(name, name, known.__annotations__, "keyword"))
+
+
 def require_types(settings: DataclassInstance) -> None:
     """Check the fields of a settings dataclass against their annotations, like `from_mapping`."""
     for name, (hint, _) in _fields(typing.cast(Hashable, type(settings))).items():

@@ -15,7 +15,7 @@ import types
 import typing
 from collections.abc import Hashable, Mapping
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from sbert_search.config import is_integer, unknown_name
 from sbert_search.errors import SbertSearchError
@@ -41,9 +41,9 @@ class Option:
     """What a field declares."""
 
     name: str
-    kind: Any  # the type without None, such as int or Sequence[Boost]
+    kind: object  # the type without None, such as int or Sequence[Boost]
     may_be_none: bool
-    default: Any  # `dataclasses.MISSING` if there is none
+    default: object  # `dataclasses.MISSING` if there is none
     bounds: Bounds
     description: str
 
@@ -90,7 +90,7 @@ def check(settings: DataclassInstance, error: type[SbertSearchError]) -> None:
             raise error(problem)
 
 
-def _option(field: dataclasses.Field[Any], hint: Any, description: str) -> Option:
+def _option(field: dataclasses.Field[object], hint: object, description: str) -> Option:
     bounds, default, may_be_none = Bounds(), field.default, False
     if field.default_factory is not dataclasses.MISSING:
         default = field.default_factory()
@@ -125,7 +125,7 @@ def _problem(option: Option, value: object) -> str | None:
 _NAMES = {int: "an integer", float: "a number", str: "a text", bool: "True or False"}
 
 
-def _has_kind(kind: Any, value: object) -> bool:
+def _has_kind(kind: object, value: object) -> bool:
     if type(value) is kind:
         return True
     if kind is int:

@@ -34,9 +34,7 @@ from sbert_search import (
     PretrainRecipe,
     Reranker,
     SearchEngine,
-    ShardedIndex,
     load_recipe,
-    open_index,
 )
 from tests.cli.process import ROOT, told
 from tests.cli.process import sbert_search as run
@@ -506,8 +504,8 @@ def test_retrieval_is_evaluated_and_two_runs_compared(world: World, tmp_path: Pa
 def test_shards_answer_as_one_index_does(world: World, index: Index, tmp_path: Path) -> None:
     line = ("index", "build", world.folder / "corpus.jsonl", "--model", "hashing", "--shards", 3)
     told(*line, "--out", tmp_path / "many")
-    many = open_index(tmp_path / "many")
-    assert isinstance(many, ShardedIndex)
+    many = Index.open(tmp_path / "many")
+    assert many.state.is_sharded
     for mode in ("dense", "hybrid"):
         one, other = (
             SearchEngine(each, "hashing").search("the moon meets", 10, mode=mode, where="year > 4")

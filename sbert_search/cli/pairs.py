@@ -88,13 +88,12 @@ def _open_index(ctx: click.Context, sources: tuple[str, ...]) -> Iterator[Index]
     """Open the index that the user named, or build a temporary one."""
     from sbert_search.index.building.build import BuildSettings
     from sbert_search.index.index import Index
-    from sbert_search.index.shards.index import open_index
     from sbert_search.index.storage.manifest import NAME, SHARDS
     from sbert_search.index.tuning.settings import TuneSettings
 
     if len(sources) == 1 and any((Path(sources[0]) / name).exists() for name in (NAME, SHARDS)):
         refuse_typed(ctx, ctx.params.keys() - _FOR_INDEX, "if SOURCE is an index")
-        index = open_index(sources[0])
+        index = Index.open(sources[0])
         index.require_finished()
         yield index
         return

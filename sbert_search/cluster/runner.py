@@ -41,11 +41,11 @@ T = TypeVar("T")
 class RayRunner:
     """Embeds documents, or searches the shards of an index, in processes on a Ray cluster.
 
-    Use it as a context manager, and pass it as ``runner`` to `Index.build`, `ShardedIndex.build`,
+    Use it as a context manager, and pass it as ``runner`` to `Index.build`, `Index.build`,
     `embed_to_parquet` or `SearchEngine`:
 
         with RayRunner("10.0.0.1:6379") as runner:
-            ShardedIndex.build("corpus.jsonl", out="corpus.shards", runner=runner)
+            Index.build("corpus.jsonl", out="corpus.shards", runner=runner)
         with RayRunner("10.0.0.1:6379", replicas=2) as runner:
             hits = SearchEngine("corpus.shards", runner=runner).search("a query")
 

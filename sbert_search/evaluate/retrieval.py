@@ -26,7 +26,6 @@ from sbert_search.evaluate.metrics.ranking import DEFAULT_MEASURES, mean, score_
 from sbert_search.evaluate.tasks import EvalTask, check_files
 from sbert_search.index.building.build import BuildSettings, build_index
 from sbert_search.index.index import Index
-from sbert_search.index.shards.index import open_index
 from sbert_search.records import Qrels, Query, Run
 from sbert_search.search.candidates import candidates_of
 from sbert_search.search.engine import SearchEngine
@@ -205,7 +204,7 @@ def _opened(
 ) -> Iterator[tuple[Index, dict[str, int]]]:
     """Open an index, or build one with exact search that goes with the context."""
     if index is not None:
-        opened = open_index(index)
+        opened = Index.open(index)
         if not len(opened):
             raise EvaluationError(f"{index} holds no documents; add those of {task.name} first.")
         yield opened, {}

@@ -19,7 +19,6 @@ from sbert_search.exchange.clients import require_url
 from sbert_search.exchange.plan import TARGETS, ExportPlan, ExportReport, Target
 from sbert_search.exchange.upload import Cursor, Receiver, collection_name, upload
 from sbert_search.index.index import Index
-from sbert_search.index.shards.index import open_index
 from sbert_search.index.storage import manifest as manifests
 
 
@@ -103,7 +102,7 @@ def export_index(
     started = time.perf_counter()
     if to not in TARGETS:
         raise ConfigError(f"to is {to!r}; it must be one of {', '.join(TARGETS)}.")
-    opened = index if isinstance(index, Index) else open_index(index)
+    opened = index if isinstance(index, Index) else Index.open(index)
     opened.require_finished()
     engine = _ENGINES.get(to)
     _require_target(to, engine, out, url)

@@ -1,68 +1,59 @@
-"""`Index`, the class by which users build, update, check, tune and back up an index."""
+"""`Index`, the class by which users build, read, update, check, tune and back up an index."""
 
 from __future__ import annotations
 
-import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Self, Unpack
 
-from sbert_search.base import memory
-from sbert_search.base.options import if_offered
-from sbert_search.base.progress import detail, note, warn
-from sbert_search.config import is_integer, unknown_name
+from sbert_search.config import from_mapping
 from sbert_search.embed.arguments import CheckedOptions, EmbedderOptions, ModelLike
 from sbert_search.embed.protocol import TextEmbedder
-from sbert_search.errors import (
-    ConfigError,
-    ModelError,
-    ModelMismatch,
-    QueryError,
-    SbertSearchError,
-)
-from sbert_search.index.documents import DocIds, id_texts
-from sbert_search.index.readable import MaintainedIndex
-from sbert_search.index.store import IndexStore, StoreMaker
+from sbert_search.errors import QueryError, UnfinishedBuild
+from sbert_search.index import documents as read
+from sbert_search.index.documents import DocIds, Page
+from sbert_search.index.snapshot import Snapshot
+from sbert_search.index.store import IndexStore, open_store
+from sbert_search.models.loading.identity import ModelIdentity
+from sbert_search.records import Document
 
-# A search must not wait for the import of code that reads sources and writes indexes. Only the
-# methods that build and update an index import such code (tests/cli/test_cold.py checks this).
+# A search must not wait for the import of code that writes, checks or tunes indexes, so the methods
+# that do so import it (tests/cli/test_cold.py checks this).
 if TYPE_CHECKING:
     from sbert_search.embed.pipeline import EmbedBatches
     from sbert_search.index.building.build import BuildKeywords, BuildSettings
-    from sbert_search.index.building.ingest import IngestReport, Mode
+    from sbert_search.index.building.ingest import IngestReport
     from sbert_search.index.building.read_settings import ReadKeywords, ReadSettings
     from sbert_search.index.building.sync import SyncReport
-    from sbert_search.index.tuning.measuring import Floats
+    from sbert_search.index.settings import LexicalSettings
     from sbert_search.index.tuning.settings import TuneSettings
     from sbert_search.index.tuning.tune import TuneReport
-    from sbert_search.index.writer import IndexWriter
+    from sbert_search.index.upkeep.check import CheckReport
+    from sbert_search.index.upkeep.info import DriftReport, IndexInfo
     from sbert_search.text.ids import IdsLike
     from sbert_search.text.spool import Sources
     from sbert_search.text.vectors import VectorsLike
 
-TUNING_BYTES = 64 << 20  # bytes of memory that `tune` needs in addition to its sample of vectors
 
-
-class GivenToBuild(TypedDict):
-    """The arguments of `Index.build` other than ``sources``, ``out`` and settings."""
-
-    model: ModelLike | None
-    vectors: VectorsLike | None
-    memory_bytes: int | None
-    runner: EmbedBatches | None
-
-
-class Index(MaintainedIndex):
+class Index:
     """An index on disk, with the name of the model that made its vectors.
 
     This object reads one immutable state: the result of one commit. Its methods that change the
     index, such as `add`, `delete` and `compact`, move it to the state that they commit. `refresh`
     moves it to the newest state, which another process or another `Index` of the same folder may
     have committed.
+
+    A sharded index has several indexes (shards) in one folder, which are searched, changed and
+    stored as one. The id of a document decides which shard holds it. A commit that changes several
+    shards is durable and visible in all of them or in none.
     """
+
+    def __init__(self, store: IndexStore) -> None:
+        self.store = store
+
+    # --- Making and opening ---------------------------------------------------------------------
 
     @classmethod
     def open(cls, path: str | Path, *, wait_s: float = 0.0) -> Self:
@@ -77,9 +68,11 @@ class Index(MaintainedIndex):
 
         Raises:
             NotAnIndex: The folder holds no index.
-            CorruptIndex: A file differs from the one that was committed.
+            CorruptIndex: A file or a shard differs from the one that was committed.
+            IndexStoreError: A shard has another model or other settings than the first one, or
+                this process may not read a file.
         """
-        return cls(IndexStore.open(path, wait_s=wait_s))
+        return cls(open_store(path, wait_s=wait_s))
 
     @classmethod
     def build(
@@ -92,6 +85,7 @@ class Index(MaintainedIndex):
         settings: BuildSettings | None = None,
         memory_bytes: int | None = None,
         runner: EmbedBatches | None = None,
+        n_shards: int | None = None,
         **keywords: Unpack[BuildKeywords],
     ) -> Self:
         """Build an index from files or from rows in memory, or resume a build that was stopped.
@@ -119,68 +113,37 @@ class Index(MaintainedIndex):
                 no limit.
             runner: The function that embeds the documents, such as a `RayRunner`, which uses other
                 machines; None: this process embeds them.
+            n_shards: Number of shards of a sharded index, from 1 to 128, which cannot be changed
+                later; None: the index has no shards.
             keywords: Fields of `BuildSettings`, which replace those of ``settings``; and options
                 for opening a model by name, such as ``device``, ``engine`` and ``precision``.
 
         Raises:
-            ConfigError: A setting has a wrong value, or the FAISS index that ``settings.spec``
-                names would exceed ``memory_bytes``.
+            ConfigError: A setting has a wrong value, ``n_shards`` is out of range, or the FAISS
+                index that ``settings.spec`` names would exceed ``memory_bytes``.
             TypeError: A keyword is unknown.
             CorpusError: A source cannot be read or holds a bad row, or there is not one vector for
                 each row.
-            IndexStoreError: The folder cannot become an index, or already holds a finished
-                index.
+            IndexStoreError: The folder cannot become an index, or already holds a finished index,
+                or an index with another number of shards.
             ModelMismatch: The vectors have another dimension than those of the model, or a source
                 records that another model made them.
         """
-        given: GivenToBuild = {
-            "model": model,
-            "vectors": vectors,
-            "memory_bytes": memory_bytes,
-            "runner": runner,
-        }
-        return cls._build(IndexStore, sources, out, settings, keywords, given)
+        from sbert_search.index.building.build import build_with_model
 
-    @classmethod
-    def _build(
-        cls,
-        stores: StoreMaker,
-        sources: Sources,
-        out: str | Path | None,
-        settings: BuildSettings | None,
-        keywords: BuildKeywords,
-        chosen: GivenToBuild,
-    ) -> Self:
-        """Build an index of the kind that ``stores`` makes."""
-        from sbert_search.embed.pipeline import embed_batches
-        from sbert_search.index.building.build import BuildKeywords, BuildSettings, build_index
-        from sbert_search.index.building.given_vectors import refuse_model_options, split_vectors
-        from sbert_search.index.building.read_settings import split_keywords
-
-        _require_known(keywords, BuildKeywords)
-        model = chosen["model"]
-        settings, options = split_keywords(settings or BuildSettings(), keywords)
-        given, fields = split_vectors(chosen["vectors"], settings.fields)
-        settings = replace(settings, fields=fields)
-        has_model = model is not None or not (given or fields.vector)
-        if chosen["runner"] is not None and (given or fields.vector):
-            raise ConfigError(
-                "A runner embeds texts, but vectors are given, so no text is embedded; leave out "
-                "the runner."
+        def build(folder: Path) -> object:
+            return build_with_model(
+                sources,
+                folder,
+                model,
+                vectors,
+                settings,
+                keywords,
+                memory_bytes=memory_bytes,
+                runner=runner,
+                n_shards=n_shards,
             )
-        if not has_model:
-            refuse_model_options(options)
-        open_model = _opener(model, out, cast("EmbedderOptions", options), stores)
-        build = partial(
-            build_index,
-            sources,
-            open_model=open_model if has_model else None,
-            settings=settings,
-            vectors=given,
-            memory_bytes=chosen["memory_bytes"],
-            embed=chosen["runner"] or embed_batches,
-            stores=stores,
-        )
+
         return cls._built(build, out)
 
     @classmethod
@@ -241,6 +204,7 @@ class Index(MaintainedIndex):
         model: ModelLike | None = None,
         dim: int | None = None,
         settings: BuildSettings | None = None,
+        n_shards: int | None = None,
         **keywords: Unpack[BuildKeywords],
     ) -> Self:
         """Make an index without documents, to which `add`, `upsert` or `sync` can add them.
@@ -251,6 +215,7 @@ class Index(MaintainedIndex):
             dim: Dimension of the vectors, for an index without a model; its documents must be
                 added with vectors. None: the index has a model.
             settings: As for `build`.
+            n_shards: As for `build`.
             keywords: As for `build`.
 
         Raises:
@@ -258,36 +223,9 @@ class Index(MaintainedIndex):
             TypeError: A keyword is unknown.
             IndexStoreError: The folder is not empty, or cannot become an index.
         """
-        return cls(cls._create(IndexStore, out, model, dim, settings, keywords))
+        from sbert_search.index.building.build import create_index
 
-    @classmethod
-    def _create(
-        cls,
-        stores: StoreMaker,
-        out: str | Path,
-        model: ModelLike | None,
-        dim: int | None,
-        settings: BuildSettings | None,
-        keywords: BuildKeywords,
-    ) -> IndexStore:
-        """Make an empty index of the kind that ``stores`` makes."""
-        from sbert_search.index.building.build import BuildKeywords, BuildSettings, create_empty
-        from sbert_search.index.building.given_vectors import refuse_model_options
-        from sbert_search.index.building.model_check import as_embedder
-        from sbert_search.index.building.read_settings import split_keywords
-
-        _require_known(keywords, BuildKeywords)
-        settings, options = split_keywords(settings or BuildSettings(), keywords)
-        if dim is None:
-            embedder = as_embedder(model, **cast("EmbedderOptions", options))
-            return create_empty(Path(out).absolute(), embedder, embedder.dim, settings, stores)
-        if model is not None or not is_integer(dim) or dim < 1:
-            raise ConfigError(
-                f"dim is {dim!r}; it must be an integer of at least 1, and be given without a "
-                "model. For an index with a model, leave out dim."
-            )
-        refuse_model_options(options)
-        return create_empty(Path(out).absolute(), None, int(dim), settings, stores)
+        return cls(create_index(Path(out), model, dim, settings, keywords, n_shards))
 
     @classmethod
     def from_vectors(
@@ -301,7 +239,7 @@ class Index(MaintainedIndex):
     ) -> Self:
         """Build an index of vectors and ids, without texts, about as fast as the disk can write.
 
-        For rows that have texts or metadata too, pass ``vectors`` to `build` or `from_texts`.
+        For rows with texts or metadata, or for a sharded index, pass ``vectors`` to `build`.
 
         Args:
             vectors: As for `build`, but not the name of a column.
@@ -319,25 +257,152 @@ class Index(MaintainedIndex):
             IndexStoreError: In the same cases as `build`.
             ModelMismatch: The vectors have another dimension than those of the model.
         """
-        from sbert_search.index.building.build import BuildKeywords, BuildSettings
-        from sbert_search.index.building.given_vectors import refuse_model_options
         from sbert_search.index.building.id_vectors import build_from_vectors
-        from sbert_search.index.building.read_settings import split_keywords
-        from sbert_search.text.vectors import RowVectors
 
-        _require_known(keywords, BuildKeywords)
-        settings, options = split_keywords(BuildSettings(), keywords)
-        if model is None:
-            refuse_model_options(options)
-        open_model = _opener(model, out, cast("EmbedderOptions", options))
-        build = partial(
-            build_from_vectors,
-            RowVectors.open(Path(vectors) if isinstance(vectors, str) else vectors),
-            ids,
-            open_model=None if model is None else open_model,
-            settings=settings,
-        )
+        def build(folder: Path) -> object:
+            return build_from_vectors(vectors, ids, folder, model, keywords)
+
         return cls._built(build, out)
+
+    # --- Reading ----------------------------------------------------------------------------------
+
+    @property
+    def path(self) -> Path:
+        """The folder of the index."""
+        return self.store.path
+
+    @property
+    def state(self) -> Snapshot:
+        """The state that this object reads."""
+        return self.store.snapshot
+
+    @property
+    def n_shards(self) -> int:
+        """Number of shards; 1 if the index has none."""
+        return self.state.n_shards
+
+    @property
+    def read_settings(self) -> ReadSettings:
+        """The settings with which the build read documents, but with ``on_error="stop"``.
+
+        A row that cannot be used therefore stops an update, even if the build skipped such rows.
+        """
+        from sbert_search.index.building.read_settings import ReadSettings
+
+        build = self.state.manifest.build
+        settings = from_mapping(ReadSettings, build.settings) if build else ReadSettings()
+        return replace(settings, on_error="stop")
+
+    @property
+    def root(self) -> Path | None:
+        """The folder whose files are the documents, by which `Index.build` or `sync` read them.
+
+        The id of such a document is the path of its file relative to this folder. None: the
+        documents have other sources.
+        """
+        build = self.state.manifest.build
+        return Path(build.root) if build and build.root else None
+
+    @property
+    def identity(self) -> ModelIdentity:
+        """The model that built the index."""
+        return ModelIdentity.from_mapping(self.state.manifest.settings.identity)
+
+    def __len__(self) -> int:
+        return self.state.n_docs
+
+    def __contains__(self, doc_id: object) -> bool:
+        """Whether the index holds a document with this id; False if it is no text or integer."""
+        return read.is_id(doc_id) and self.state.lookup([str(doc_id)])[0] >= 0
+
+    def __iter__(self) -> Iterator[Document]:
+        """Read all documents in the order in which they were added."""
+        return read.iter_documents(self.state, None)
+
+    def __repr__(self) -> str:
+        documents = "1 document" if len(self) == 1 else f"{len(self):,} documents"
+        return f"<Index {self.path}: {documents}, model {self.identity.name}>"
+
+    def get(self, doc_id: str | int) -> Document | None:
+        """Read a document by its id; None if the index does not hold it.
+
+        Raises:
+            QueryError: The id is neither text nor an integer.
+            CorruptIndex: The document cannot be read.
+        """
+        return read.get_document(self.state, read.id_text(doc_id))
+
+    def documents(self, where: str | None = None) -> Iterator[Document]:
+        """Read the documents that match a filter, in the order in which they were added.
+
+        Raises:
+            QueryError: The filter is wrong.
+            CorruptIndex: A document cannot be read.
+        """
+        return read.iter_documents(self.state, where)
+
+    def scroll(self, n: int = 100, *, after: int | None = None, where: str | None = None) -> Page:
+        """Read documents page by page, in the order in which they were added.
+
+        Documents that are added between two calls appear on a later page. Replacing a document
+        moves it to the end of the order.
+
+        Args:
+            n: Maximum number of documents on the page.
+            after: The attribute ``after`` of the previous page; None: read the first page.
+            where: A filter over the metadata; None: all documents.
+
+        Raises:
+            QueryError: ``n`` is not an integer of at least 1, ``after`` is not an integer, or the
+                filter is wrong.
+            CorruptIndex: A document cannot be read.
+        """
+        return read.read_page(self.state, n, after, where)
+
+    def sample(self, n: int = 10, *, seed: int = 0, where: str | None = None) -> list[Document]:
+        """Draw ``n`` different documents at random, or all if there are fewer.
+
+        The same seed draws the same documents from the same state and filter.
+
+        Raises:
+            QueryError: ``n`` is not an integer of at least 1, ``seed`` is not an integer of at
+                least 0, or the filter is wrong.
+            CorruptIndex: A document cannot be read.
+        """
+        return read.sample_documents(self.state, n, seed, where)
+
+    def refresh(self) -> bool:
+        """Move to the newest committed state, for this object and each `SearchEngine` that uses it.
+
+        A search that has begun finishes on the old state. Only files that the old state lacks are
+        opened. If no newer state was committed, only the manifest (the file that lists the files
+        of the newest state) is read.
+
+        Returns:
+            Whether there was a newer state.
+
+        Raises:
+            NotAnIndex: The folder no longer holds an index.
+            CorruptIndex: A file differs from what was committed.
+            ModelMismatch: The folder now holds an index with another model.
+            IndexStoreError: The folder now holds an index whose vectors have another metric,
+                dimension or type.
+            UnfinishedBuild: The folder now holds an unfinished build in place of a finished index.
+        """
+        return self.store.refresh()
+
+    def require_finished(self) -> None:
+        """Refuse an index whose build is not complete.
+
+        Raises:
+            UnfinishedBuild: The build is not complete.
+        """
+        build = self.state.manifest.build
+        if build is not None and not build.finished:
+            raise UnfinishedBuild(
+                f"{self.path} is an unfinished build ({build.rows:,} rows are done). Run its "
+                "`index build` command again: it resumes from there."
+            )
 
     def matching_embedder(
         self,
@@ -370,33 +435,14 @@ class Index(MaintainedIndex):
                 with those of the index; or the index was built from given vectors without a model.
             UnfinishedBuild: The build of the index is not complete.
         """
-        from sbert_search.index.building.model_check import (
-            as_embedder,
-            require_agreement,
-            require_model,
-            with_kept_choices,
-        )
+        from sbert_search.index.building.model_check import open_matching
 
         self.require_finished()
-        require_model(self.identity, self.path)
-        given = model is not None
-        model = self.identity.name if model is None else model
-        report = note if named else detail
-        if quick and isinstance(model, (str, Path)) and (graph := self._by_graph(model, report)):
-            return graph
-        if isinstance(model, (str, Path)):
-            options = with_kept_choices(model, options, self.state.manifest.settings)
-        try:
-            embedder = as_embedder(model, report=report, **options)
-        except ModelError as error:
-            if given:
-                raise
-            remedy = if_offered("--model", "name it with --model", "make a link to it there")
-            raise ModelError(
-                f"{error} The index was built with this model; if it lies elsewhere now, {remedy}."
-            ) from error
-        require_agreement(self.state.manifest.settings, embedder, allow_inexact=allow_inexact)
-        return embedder
+        return open_matching(
+            self.state, model, options, allow_inexact=allow_inexact, quick=quick, named=named
+        )
+
+    # --- Changing ---------------------------------------------------------------------------------
 
     def add(
         self,
@@ -435,7 +481,9 @@ class Index(MaintainedIndex):
                 one that built the index; or the index has no model, and no vectors are given.
             IndexLocked: Another process is writing.
         """
-        return self._ingest("add", sources, model, vectors, settings, memory_bytes, keywords)
+        from sbert_search.index.building.update import update
+
+        return update(self, "add", sources, model, vectors, settings, memory_bytes, keywords)
 
     def upsert(
         self,
@@ -454,7 +502,9 @@ class Index(MaintainedIndex):
 
         Arguments and errors are those of `add`.
         """
-        return self._ingest("upsert", sources, model, vectors, settings, memory_bytes, keywords)
+        from sbert_search.index.building.update import update
+
+        return update(self, "upsert", sources, model, vectors, settings, memory_bytes, keywords)
 
     def sync(
         self,
@@ -494,37 +544,19 @@ class Index(MaintainedIndex):
             ModelMismatch: The model is not the one that built the index.
             IndexLocked: Another process is writing.
         """
-        from sbert_search.index.building.read_settings import ReadKeywords, split_keywords
-        from sbert_search.index.building.sync import (
-            require_files,
-            require_place,
-            scan_folder,
-            sync_folder,
-        )
+        from sbert_search.index.building.update import sync
 
-        _require_known(keywords, ReadKeywords)
-        if names := sorted(keywords.keys() & {"fields", "on_error", "query", "text_as"}):
-            raise ConfigError(
-                f"{', '.join(names)}: a sync reads each file of a folder as one document and "
-                "reports files that cannot be read; leave these options out."
-            )
-        settings, rest = split_keywords(settings or self.read_settings, keywords)
-        options = cast("CheckedOptions", rest)
-        self.require_finished()
-        started = time.perf_counter()
-        scan = scan_folder(require_place(Path(folder), None if moved else self.root), memory_bytes)
-        require_files(scan, allow_empty=allow_empty)
-        report = sync_folder(
-            self.store,
-            scan,
+        return sync(
+            self,
+            Path(folder),
+            model,
             settings,
-            partial(self._open_for, model, settings, options),
+            memory_bytes,
+            keywords,
             dry_run=dry_run,
-            allow_inexact=options.get("allow_inexact", False),
-            memory_bytes=memory_bytes,
-            settle=partial(_settle, memory_bytes=memory_bytes),
+            allow_empty=allow_empty,
+            moved=moved,
         )
-        return replace(report, seconds=time.perf_counter() - started)
 
     def delete(self, ids: DocIds | None = None, *, where: str | None = None) -> int:
         """Delete documents by id or by a filter over the metadata, in one commit.
@@ -544,7 +576,9 @@ class Index(MaintainedIndex):
         """
         if (ids is None) == (where is None):
             raise QueryError("Name what to delete: either ids or a filter (where).")
-        doc_ids = [] if ids is None else id_texts(ids)
+        from sbert_search.index.building.update import settle
+
+        doc_ids = [] if ids is None else read.id_texts(ids)
         with self.store.writer() as writer:
             self.require_finished()
             before = len(self)  # in the newest state, to which the writer has moved this object
@@ -552,8 +586,89 @@ class Index(MaintainedIndex):
                 writer.delete_where(where)
             else:
                 writer.delete(doc_ids)
-            _settle(writer)
+            settle(writer)
         return before - len(self)
+
+    def set_lexical(self, settings: LexicalSettings | None) -> None:
+        """Change the settings of lexical search, and make or delete its postings accordingly.
+
+        Args:
+            settings: The new settings; None: the index is left without lexical search.
+        """
+        with self.store.writer() as writer:
+            self.require_finished()
+            writer.set_lexical(settings)
+
+    # --- Upkeep -----------------------------------------------------------------------------------
+
+    def info(self) -> IndexInfo:
+        """Describe the contents of the index and how it was made."""
+        from sbert_search.index.upkeep.info import describe
+
+        return describe(self.state)
+
+    def check(self) -> CheckReport:
+        """Read every file and verify its checksum and structure."""
+        from sbert_search.index.shards.upkeep import check_index
+
+        return check_index(self.path)
+
+    def drift(self, target: float | None = None) -> DriftReport:
+        """Measure how far updates have degraded the index since it was built or tuned.
+
+        Args:
+            target: Recall@10 below which the report recommends actions; None: the recall for which
+                the index was tuned, or 0.95.
+        """
+        from sbert_search.index.upkeep.info import measure_drift
+
+        return measure_drift(self.state, target)
+
+    def repair(self) -> list[str]:
+        """Delete damaged derived files and unreferenced files, and make missing derived files.
+
+        Derived files are FAISS indexes, postings and word lists. They are made from the stored
+        vectors and documents. An unreferenced file belongs to no committed state.
+
+        Returns:
+            Names of the deleted files.
+        """
+        with self.store.writer() as writer:
+            return writer.repair()
+
+    def compact(self, *, memory_bytes: int | None = None, retrain: bool = False) -> None:
+        """Merge segments, drop deleted and replaced rows, and make missing FAISS files.
+
+        A segment is an immutable set of files for consecutive rows.
+
+        Args:
+            memory_bytes: Memory limit of the process in bytes, without memory-mapped files. None:
+                no limit.
+            retrain: Train FAISS again on the current vectors, and rebuild all FAISS files.
+
+        Raises:
+            ConfigError: A FAISS index, or the work memory of a merge, would exceed
+                ``memory_bytes``.
+        """
+        from sbert_search.base import memory
+        from sbert_search.index.upkeep import compaction
+
+        memory.give_back_freed(memory_bytes)
+        memory.require(memory_bytes, compaction.WORK_BYTES, "Compaction")
+        with self.store.writer() as writer:
+            writer.compact(memory_bytes=memory_bytes, retrain=retrain)
+
+    def backup(self, target: str | Path) -> None:
+        """Copy the newest state to a new folder; on the same disk, as hard links if possible.
+
+        Raises:
+            ConfigError: The target lies in the folder of this index.
+            IndexStoreError: The target exists already, or cannot be written.
+        """
+        from sbert_search.base.folders import require_apart
+
+        require_apart(Path(target), [self.path], "The backup")
+        self.store.backup_to(target)
 
     def tune(
         self,
@@ -581,210 +696,7 @@ class Index(MaintainedIndex):
             CorpusError: The queries cannot be read.
             IndexLocked: Another process is writing.
         """
-        from sbert_search.index.tuning.settings import TuneSettings
-        from sbert_search.text.labelled.retrieval import read_queries
+        from sbert_search.index.tuning.tune import tune_index
 
         self.require_finished()
-        settings = settings or TuneSettings()
-        budget = settings.memory_bytes
-        if budget is not None:
-            memory.give_back_freed(budget)
-            memory.require(budget, TUNING_BYTES + budget // 4, "Tuning")
-        if queries is None:
-            if names := sorted([*(["model"] if model is not None else []), *options]):
-                raise ConfigError(
-                    f"{', '.join(names)}: no model is opened, since documents of the index serve "
-                    "as queries. Name a file of queries, or leave these options out."
-                )
-            return self._tune(settings, None, "documents", dry_run)
-        embedder = self.matching_embedder(model, **options)
-        asked = read_queries(Path(queries), memory_bytes=budget)
-        vectors = embedder.encode_query([query.text for query in asked])
-        origin = f"queries of {Path(queries).name}"
-        return self._tune(settings, vectors, origin, dry_run)
-
-    def _tune(
-        self, settings: TuneSettings, queries: Floats | None, origin: str, dry_run: bool
-    ) -> TuneReport:
-        from sbert_search.index.tuning.tune import tune
-
-        return tune(self.store, settings, queries, origin=origin, dry_run=dry_run)
-
-    def _by_graph(self, model: str | Path, report: Callable[[str], None]) -> TextEmbedder | None:
-        """Open a model's exported ONNX graph; if that is impossible, note why and return None."""
-        from sbert_search.embed.engines.graph import require_graph
-        from sbert_search.index.building.model_check import (
-            as_embedder,
-            require_agreement,
-            require_same_model,
-        )
-        from sbert_search.models.loading.resolve import resolve_model
-
-        if self.identity.engine not in ("native", "onnx"):
-            return None
-        settings = self.state.manifest.settings
-        try:
-            resolve_model(model)
-        except ModelError:
-            return None  # opening the model with torch then raises an error with the same reason
-        try:
-            require_graph(model)
-            embedder = as_embedder(model, engine="onnx", report=report)
-        except SbertSearchError as error:
-            _note_torch(error)
-            return None
-        require_same_model(settings, embedder)  # an error, since torch would load the same model
-        try:
-            require_agreement(settings, embedder)
-        except ModelMismatch as error:
-            _note_torch(error)
-            return None
-        return embedder
-
-    def _embedder_for(
-        self,
-        has_vectors: bool,
-        may_embed: bool,
-        model: ModelLike | None,
-        settings: ReadSettings,
-        options: CheckedOptions,
-    ) -> TextEmbedder | None:
-        """Return the embedder of new documents; None if it may not embed, as vectors are given.
-
-        The embedder opens the model, and compares the model with the index, when the first text is
-        embedded. If vectors are given, ``model`` is opened and compared at once.
-        """
-        from sbert_search.embed.delegation import LazyEmbedder
-        from sbert_search.index.building.given_vectors import refuse_model_options
-
-        embedder = LazyEmbedder(partial(self._open_for, model, settings, options))
-        if not has_vectors:
-            return embedder
-        self.require_finished()
-        if model is not None:
-            self.matching_embedder(model, **options)
-        elif not may_embed:
-            refuse_model_options(options)
-        return embedder if may_embed else None
-
-    def _open_for(
-        self, model: ModelLike | None, settings: ReadSettings, options: CheckedOptions
-    ) -> TextEmbedder:
-        from sbert_search.index.building.model_check import require_mixable
-
-        embedder = self.matching_embedder(model, **options)
-        require_mixable(self.state.settings, embedder)
-        settings.chunking(embedder)
-        return embedder
-
-    def _ingest(
-        self,
-        mode: Mode,
-        sources: Sources,
-        model: ModelLike | None,
-        vectors: VectorsLike | None,
-        settings: ReadSettings | None,
-        memory_bytes: int | None,
-        keywords: ReadKeywords,
-    ) -> IngestReport:
-        from sbert_search.index.building.build import note_resume_on_interrupt
-        from sbert_search.index.building.given_vectors import split_vectors, vector_rule
-        from sbert_search.index.building.ingest import ingest, note_columns, require_memory
-        from sbert_search.index.building.model_check import require_model
-        from sbert_search.index.building.read_settings import ReadKeywords, split_keywords
-        from sbert_search.text.documents import CorpusReader
-
-        _require_known(keywords, ReadKeywords)
-        settings, rest = split_keywords(settings or self.read_settings, keywords)
-        options = cast("CheckedOptions", rest)
-        given, fields = split_vectors(vectors, settings.fields)
-        settings, stored = replace(settings, fields=fields), self.state.settings
-        has_vectors = given is not None or fields.vector is not None
-        if not has_vectors:
-            require_model(self.identity, self.path)
-        kept = self.read_settings.fields
-        may_embed = has_vectors and given is None and fields.vector == kept.vector
-        if may_embed and not self.identity.is_model:
-            kept, may_embed = replace(kept, vector=None), False  # each row needs a vector
-        require_memory(memory_bytes)
-        reader = CorpusReader(
-            sources,
-            fields=settings.fields,
-            metadata_fields=settings.metadata_fields,
-            column_types=settings.column_types,
-            query=settings.query,
-            on_error=settings.on_error,
-            columns=self.state.columns,
-            widens=self.state.widens,
-            memory_bytes=memory_bytes,
-            vectors=given,
-            vector_rule=vector_rule(stored.metric, stored.dtype, stored.dim),
-            root=self.root,
-            text_as=settings.text_as,
-            stored=kept,
-        )
-        predicted = settings.predicted
-        survey = predicted.survey(reader.survey(), self.state.columns)
-        if fields.vector is not None:
-            from sbert_search.index.building.parquet import require_recorded_models
-
-            remedy = f"Give vectors that {self.identity.name} made, or the texts without vectors."
-            require_recorded_models(reader.paths, fields.vector, self.identity, remedy)
-        embedder = self._embedder_for(has_vectors, may_embed, model, settings, options)
-        with note_resume_on_interrupt(self.store), self.store.writer() as writer:
-            self.require_finished()
-            note_columns(writer.snapshot, survey.columns)
-            writer.add_columns(survey.columns)
-            report = ingest(
-                writer,
-                reader,
-                embedder,
-                survey=survey,
-                mode=mode,
-                on_truncate=settings.on_truncate,
-                chunking=settings.chunking(None),
-                memory_bytes=memory_bytes,
-                finish=partial(_settle, writer, memory_bytes),
-                by_time=True,
-                predicted=predicted,
-            )
-        return report
-
-
-def _note_torch(error: SbertSearchError) -> None:
-    note(f"Loading torch, which takes seconds, as no ONNX graph of the model is used: {error}")
-
-
-def _opener(
-    model: ModelLike | None,
-    out: str | Path | None,
-    options: EmbedderOptions,
-    stores: StoreMaker = IndexStore,
-) -> Callable[[], TextEmbedder]:
-    """Return a function that opens the model of a build into the folder ``out``.
-
-    If ``out`` has an unfinished build, its precision and batch size replace "auto" in the options.
-    """
-    from sbert_search.index.building.build import open_for_build
-    from sbert_search.index.building.model_check import as_embedder
-
-    opened = partial(as_embedder, model)
-    if out is not None and (model is None or isinstance(model, (str, Path))):
-        return partial(open_for_build, Path(out), model, opened, stores=stores, **options)
-    return partial(opened, **options)
-
-
-def _require_known(keywords: Mapping[str, object], known: type) -> None:
-    for name in keywords.keys() - known.__annotations__.keys():
-        raise TypeError(unknown_name(name, name, known.__annotations__, "keyword"))
-
-
-def _settle(writer: IndexWriter, memory_bytes: int | None = None) -> None:
-    """Merge segments after an update; if that fails, warn, since the update is committed."""
-    try:
-        writer.settle(memory_bytes=memory_bytes)
-    except SbertSearchError as error:
-        warn(
-            f"The update is committed, but merging segments after it failed: {error} "
-            f"Remove the cause, then run `sbert-search index compact {writer.path}`."
-        )
+        return tune_index(self, settings, queries, model, options, dry_run=dry_run)

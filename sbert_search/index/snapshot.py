@@ -57,6 +57,7 @@ class Snapshot:
     """
 
     n_shards = 1
+    is_sharded = False
     missing: tuple[str, ...] = ()
     """Names of the shards that did not answer; always empty unless a cluster searches the index."""
 

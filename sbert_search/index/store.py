@@ -213,6 +213,20 @@ class IndexStore:
         raise always_changing(self.path)
 
 
+def open_store(path: str | Path, *, wait_s: float = 0.0) -> IndexStore:
+    """Open an index, with or without shards."""
+    try:
+        return IndexStore.open(path, wait_s=wait_s)
+    except NotAnIndex:
+        # Most indexes have no shards.
+        from sbert_search.index.shards.snapshot import is_sharded
+        from sbert_search.index.shards.store import ShardedStore
+
+        if not is_sharded(path):
+            raise
+        return ShardedStore.open(path, wait_s=wait_s)
+
+
 def open_snapshot(path: Path, reuse: Snapshot | None = None) -> Snapshot:
     """Open the newest state of an index, with the open files of ``reuse``, an earlier state."""
     return following(path, lambda folder: _newest(folder, reuse))

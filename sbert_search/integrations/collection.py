@@ -21,7 +21,6 @@ from sbert_search.index.building.build import BuildKeywords
 from sbert_search.index.building.ingest import IngestReport, Mode
 from sbert_search.index.documents import iter_documents
 from sbert_search.index.index import Index
-from sbert_search.index.shards.index import open_index
 from sbert_search.index.storage.ids import hash_contents
 from sbert_search.index.storage.manifest import ColumnType
 from sbert_search.integrations.records import FIELDS, Record, record_of, row_of
@@ -79,7 +78,7 @@ class Collection:
         self._engine: SearchEngine | None = None
         self.path = Path(path).absolute() if path is not None else self._temporary()
         try:
-            self._use(open_index(self.path, wait_s=wait_s))
+            self._use(Index.open(self.path, wait_s=wait_s))
         except NotAnIndex:
             if self.path.is_dir() and any(self.path.iterdir()):
                 raise
@@ -108,7 +107,7 @@ class Collection:
         """The engine on the newest commit; None: there is no index yet."""
         if self._engine is None:
             try:
-                self._use(open_index(self.path, wait_s=self._wait_s))
+                self._use(Index.open(self.path, wait_s=self._wait_s))
             except NotAnIndex:
                 return None
         elif self._writing.acquire(blocking=False):  # a write refreshes the index itself

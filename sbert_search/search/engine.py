@@ -20,7 +20,6 @@ from sbert_search.embed.arguments import CheckedOptions, MatchingOptions, ModelL
 from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import ClusterError, ConfigError, QueryError
 from sbert_search.index.index import Index
-from sbert_search.index.shards.index import open_index
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.records import Query
 from sbert_search.search.candidates import nearest_documents
@@ -122,7 +121,7 @@ class SearchEngine:
         for name in options.keys() - MatchingOptions.__annotations__.keys():
             raise TypeError(unknown_name(name, name, MatchingOptions.__annotations__, "keyword"))
         memory.let_freed_memory_stay()
-        self.index = index if isinstance(index, Index) else open_index(index)
+        self.index = index if isinstance(index, Index) else Index.open(index)
         self.index.require_finished()
         if reranker is not None and not callable(getattr(reranker, "predict", None)):
             raise ConfigError(

@@ -32,7 +32,7 @@ class Usage(Struct, kw_only=True):
     truncated_texts: int = 0
 
 
-def options_of(settings: type, *names: str, **defaults: object) -> list[tuple[str, Any, Any]]:
+def options_of(settings: type, *names: str, **defaults: object) -> list[tuple[str, type, object]]:
     """Return fields of a struct for fields of a settings dataclass, with bounds and descriptions.
 
     A whole number without an upper limit is at most `MOST`. A field among ``defaults`` has another
@@ -50,7 +50,7 @@ def options_of(settings: type, *names: str, **defaults: object) -> list[tuple[st
         if option.may_be_none and name not in defaults:
             kind = kind | None
         described = Annotated[kind, Meta(description=option.help)]
-        fields.append((name, described, defaults.get(name, option.default)))
+        fields.append((name, cast(type, described), defaults.get(name, option.default)))
     return fields
 
 

@@ -18,7 +18,6 @@ from sbert_search.embed.engines.protocol import pair_engine
 from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import ConfigError
 from sbert_search.index.index import Index
-from sbert_search.index.shards.index import open_index
 from sbert_search.search.engine import SearchEngine, ShardRunner
 from sbert_search.search.rerankers import BestWindow, Reranker, require_one_label
 from sbert_search.serve.access import AccessTokens, ServerLimits, is_loopback
@@ -256,7 +255,7 @@ def open_served(settings: ServeSettings) -> Served:
     reranker = next(iter(rerankers.values()), None)
     indexes: dict[str, ServedIndex] = {}
     for name, path in settings.indexes.items():
-        index = open_index(path, wait_s=settings.wait_s)
+        index = Index.open(path, wait_s=settings.wait_s)
         index.require_finished()
         model = None
         if index.identity.is_model:

@@ -10,7 +10,7 @@ from sbert_search.cluster import holders
 from sbert_search.cluster.shard_worker import ShardWorker
 from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.errors import ClusterError
-from sbert_search.index.shards.index import ShardedIndex
+from sbert_search.index.index import Index
 from sbert_search.serve.access import AccessTokens
 from sbert_search.serve.problems import Problem
 from sbert_search.serve.state import Served, ServeSettings, open_served
@@ -31,7 +31,7 @@ def test_an_answer_names_the_lost_shard_or_is_a_problem(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(holders, "LOST_S", 0.0)
-    ShardedIndex.build(some_rows(60), out=tmp_path / "i", model=HashingEmbedder(16), n_shards=3)
+    Index.build(some_rows(60), out=tmp_path / "i", model=HashingEmbedder(16), n_shards=3)
     partial = served(tmp_path / "i", LocalRunner(cluster, partial=True))
     assert call(partial, "search", query="mill")["missing_shards"] == []
     strict = served(tmp_path / "i", LocalRunner(cluster))
@@ -53,7 +53,7 @@ def test_a_fault_that_stays_does_not_ask_for_another_try(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    ShardedIndex.build(some_rows(60), out=tmp_path / "i", model=HashingEmbedder(16), n_shards=3)
+    Index.build(some_rows(60), out=tmp_path / "i", model=HashingEmbedder(16), n_shards=3)
     strict = served(tmp_path / "i", LocalRunner(cluster))
 
     def search(self: ShardWorker, *arguments: object) -> None:

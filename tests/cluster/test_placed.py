@@ -19,10 +19,10 @@ from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.errors import ClusterError, ConfigError, LostShards, QueryError
 from sbert_search.index.building.build import BuildSettings
 from sbert_search.index.dense.query_plan import RowMask
+from sbert_search.index.index import Index
 from sbert_search.index.settings import IndexSpec
-from sbert_search.index.shards.index import ShardedIndex
 from sbert_search.index.shards.manifest import shard_of
-from sbert_search.index.shards.snapshot import open_snapshot
+from sbert_search.index.shards.snapshot import ShardedSnapshot, open_snapshot
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.upkeep import compaction, merge_policy
 from sbert_search.records import Query
@@ -40,14 +40,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out, rows = tmp_path_factory.mktemp("shards") / "five", some_rows(400)
     for n, row in enumerate(rows):
         row["score"] = n + 0.5 if shard_of(str(row["_id"]), 5) == 2 else n
-    index = ShardedIndex.build(rows, out=out, model=MODEL, n_shards=5, chunk_tokens=12)
+    index = Index.build(rows, out=out, model=MODEL, n_shards=5, chunk_tokens=12)
     index.delete([f"d{n}" for n in range(0, 400, 7)])
     return out
 
 
 @pytest.fixture
 def engines(folder: Path, cluster: LocalCluster) -> tuple[SearchEngine, SearchEngine]:
-    index = ShardedIndex.open(folder)
+    index = Index.open(folder)
     return SearchEngine(index, MODEL), SearchEngine(index, MODEL, runner=LocalRunner(cluster))
 
 
@@ -147,14 +147,14 @@ def test_a_process_that_forgets_the_commit_at_once_is_lost(
         engines[1].search("mill", mode="dense")
 
 
-def with_faiss(out: Path) -> ShardedIndex:
+def with_faiss(out: Path) -> Index:
     """Build an index of two shards, each of which has a FAISS file."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (compaction, merge_policy):
             patch.setattr(module, "MIN_ANN_ROWS", 50)
         settings = BuildSettings(spec=IndexSpec(factory="HNSW16"))
         rows = some_rows(400)
-        return ShardedIndex.build(rows, out=out, model=MODEL, n_shards=2, settings=settings)
+        return Index.build(rows, out=out, model=MODEL, n_shards=2, settings=settings)
 
 
 def test_a_machine_without_faiss_is_named(
@@ -174,6 +174,7 @@ def test_a_machine_without_faiss_is_named(
 
 def test_a_damaged_faiss_file_on_a_machine_is_told(cluster: LocalCluster, tmp_path: Path) -> None:
     index = with_faiss(tmp_path / "i")
+    assert isinstance(index.state, ShardedSnapshot)
     shard = index.state.shards[1]
     record = shard.manifest.segments[0].ann
     assert record is not None
@@ -198,7 +199,7 @@ def test_a_search_does_not_wait_while_files_are_opened(
     runner = LocalRunner(cluster)
     engine = SearchEngine(folder, MODEL, runner=runner)
     wanted = shown(engine.search("mill"))
-    other = ShardedIndex.build(some_rows(9), out=tmp_path / "i", model=MODEL, n_shards=3)
+    other = Index.build(some_rows(9), out=tmp_path / "i", model=MODEL, n_shards=3)
     opening, go_on = Event(), Event()
 
     def slow(*arguments: Any) -> Snapshot:
@@ -221,7 +222,7 @@ def test_a_search_does_not_wait_while_files_are_opened(
 def test_a_state_whose_files_a_commit_removed_is_replaced_by_the_newest_one(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:
-    index = ShardedIndex.build(some_rows(40), out=tmp_path / "i", model=MODEL, n_shards=2)
+    index = Index.build(some_rows(40), out=tmp_path / "i", model=MODEL, n_shards=2)
 
     class Removing(LocalRunner):
         fails, ids = 0, iter(["d0", "d1", "d2"])
@@ -273,10 +274,10 @@ def test_the_state_of_a_commit_is_opened_after_the_next_one(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:
     rows = some_rows(40)
-    ShardedIndex.build(rows[:30], out=tmp_path / "i", model=MODEL, n_shards=2)
+    Index.build(rows[:30], out=tmp_path / "i", model=MODEL, n_shards=2)
     engine = SearchEngine(tmp_path / "i", MODEL, runner=LocalRunner(cluster))
     before = shown(engine.search("mill", 40))
-    ShardedIndex.open(tmp_path / "i").add(rows[30:], model=MODEL)
+    Index.open(tmp_path / "i").add(rows[30:], model=MODEL)
     for process in cluster.processes:
         process.made = shard_worker.ShardWorker()  # as if it was started again
     assert shown(engine.search("mill", 40)) == before
@@ -300,7 +301,7 @@ def test_shards_of_indexes_that_were_searched_long_ago_are_closed(
     monkeypatch.setattr(shard_worker, "COMMITS_KEPT", 2)
     runner, engines = LocalRunner(cluster), list[SearchEngine]()
     for name in "abc":
-        index = ShardedIndex.build(some_rows(9), out=tmp_path / name, model=MODEL, n_shards=2)
+        index = Index.build(some_rows(9), out=tmp_path / name, model=MODEL, n_shards=2)
         engines.append(SearchEngine(index, MODEL, runner=runner))
         engines[-1].search("mill")
     worker = cluster.processes[0].made
@@ -313,7 +314,7 @@ def test_shards_of_indexes_that_were_searched_long_ago_are_closed(
 def test_a_machine_without_the_index_or_with_other_versions_is_named(
     cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    index = ShardedIndex.build(some_rows(9), out=tmp_path / "i", model=MODEL, n_shards=2)
+    index = Index.build(some_rows(9), out=tmp_path / "i", model=MODEL, n_shards=2)
     runner = LocalRunner(cluster)
     (tmp_path / "i").rename(tmp_path / "moved")
     with pytest.raises(ClusterError, match=rf"^here cannot open commit \d+ of {tmp_path}/i: .*Ev"):

@@ -20,7 +20,6 @@ from sbert_search.cluster.runner import RayRunner
 from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.errors import ClusterError, ConfigError
 from sbert_search.index.index import Index
-from sbert_search.index.shards.index import ShardedIndex
 from sbert_search.search.engine import SearchEngine
 from tests.cluster.processes import LocalCluster
 
@@ -62,7 +61,7 @@ def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_runner_outside_of_its_context_says_how_to_use_it(
     connections: list[str], tmp_path: Path
 ) -> None:
-    index = ShardedIndex.build(ROWS, out=tmp_path / "two", model=MODEL, n_shards=2)
+    index = Index.build(ROWS, out=tmp_path / "two", model=MODEL, n_shards=2)
     runner = RayRunner()
     with pytest.raises(ClusterError, match=r"not connected\. Use it .*`with RayRunner"):
         SearchEngine(index, MODEL, runner=runner)
@@ -106,8 +105,8 @@ def test_the_settings_of_ray_are_as_before_after_a_connection(
 def test_processes_that_hold_shards_serve_all_engines_and_end_with_the_runner(
     connections: list[str], cluster: LocalCluster, tmp_path: Path
 ) -> None:
-    one = ShardedIndex.build(ROWS, out=tmp_path / "one", model=MODEL, n_shards=2)
-    two = ShardedIndex.build(ROWS[:9], out=tmp_path / "two", model=MODEL, n_shards=3)
+    one = Index.build(ROWS, out=tmp_path / "one", model=MODEL, n_shards=2)
+    two = Index.build(ROWS[:9], out=tmp_path / "two", model=MODEL, n_shards=3)
     with RayRunner(replicas=2) as runner:
         engines = [SearchEngine(index, MODEL, runner=runner) for index in (one, two, one)]
         assert [len(engine.search("river", 20)) for engine in engines] == [20, 9, 20]
@@ -124,9 +123,7 @@ def test_processes_that_hold_shards_serve_all_engines_and_end_with_the_runner(
 def test_searches_go_on_while_another_state_is_opened(
     connections: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, two = (
-        ShardedIndex.build(ROWS, out=tmp_path / name, model=MODEL, n_shards=2) for name in "ab"
-    )
+    one, two = (Index.build(ROWS, out=tmp_path / name, model=MODEL, n_shards=2) for name in "ab")
     opening, go_on = Event(), Event()
 
     def slow(self: PlacedSnapshot) -> None:
@@ -163,7 +160,7 @@ def test_searches_go_on_while_another_state_is_opened(
 def test_too_few_processes_for_the_replicas_are_named_with_a_remedy(
     connections: list[str], tmp_path: Path, options: dict[str, int], message: str
 ) -> None:
-    index = ShardedIndex.build(ROWS, out=tmp_path / "one", model=MODEL, n_shards=2)
+    index = Index.build(ROWS, out=tmp_path / "one", model=MODEL, n_shards=2)
     with (
         RayRunner(**options) as runner,  # type: ignore[arg-type]
         pytest.raises(ConfigError, match=message) as raised,
@@ -179,7 +176,7 @@ def test_a_time_limit_that_cannot_be_is_refused(timeout_s: float) -> None:
 
 
 def test_the_time_limit_is_that_of_the_processes(connections: list[str], tmp_path: Path) -> None:
-    index = ShardedIndex.build(ROWS, out=tmp_path / "one", model=MODEL, n_shards=2)
+    index = Index.build(ROWS, out=tmp_path / "one", model=MODEL, n_shards=2)
     with RayRunner(shard_timeout_s=7) as runner:
         SearchEngine(index, MODEL, runner=runner)
         assert runner._holders()._timeout_s == 7

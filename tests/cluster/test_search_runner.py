@@ -12,7 +12,7 @@ import pytest
 from sbert_search.cli.main import run
 from sbert_search.cluster import holders, runner
 from sbert_search.embed.hashing import HashingEmbedder
-from sbert_search.index.shards.index import ShardedIndex
+from sbert_search.index.index import Index
 from tests.cli.options.test_config_file import DEFAULTS, assert_defaults_do_not_stop, index
 from tests.cluster.conftest import cluster
 from tests.cluster.processes import LocalCluster, LocalRunner
@@ -39,7 +39,7 @@ def folder(
 
     monkeypatch.setattr(runner, "RayRunner", opened)
     monkeypatch.setattr(holders, "LOST_S", 0.0)
-    ShardedIndex.build(some_rows(60), out=tmp_path / "i", model=HashingEmbedder(16), n_shards=3)
+    Index.build(some_rows(60), out=tmp_path / "i", model=HashingEmbedder(16), n_shards=3)
     return tmp_path / "i", given
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from sbert_search.exchange.passages import point_id, read_passages
 from sbert_search.index.index import Index
-from sbert_search.index.shards.index import ShardedIndex
 from tests.exchange.samples import rows, sample
 
 
@@ -53,7 +52,7 @@ def test_reading_goes_on_after_any_number_of_passages(index: Index) -> None:
 def test_a_sharded_index_is_read_in_the_order_of_an_index_without_shards(tmp_path: Path) -> None:
     """Other engines put passages with equal scores in the order in which they got them."""
     one = Index.build(rows(900), out=tmp_path / "one", model="hashing:8", chunk_tokens=16)
-    many = ShardedIndex.build(
+    many = Index.build(
         rows(900), out=tmp_path / "many", n_shards=4, model="hashing:8", chunk_tokens=16
     )
     for index in (one, many):

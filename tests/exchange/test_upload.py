@@ -16,7 +16,6 @@ from sbert_search.exchange.passages import Passages
 from sbert_search.exchange.plan import ExportPlan
 from sbert_search.exchange.upload import Cursor, upload
 from sbert_search.index.index import Index
-from sbert_search.index.shards.index import ShardedIndex
 from tests.exchange.samples import rows
 
 
@@ -67,7 +66,7 @@ def test_an_upload_of_shards_is_resumed_after_any_batch(
 ) -> None:
     monkeypatch.setattr(uploads, "BATCH_ROWS", 8)
     monkeypatch.setattr(uploads, "TRIES", 1)
-    index = ShardedIndex.build(rows(40), out=tmp_path / "i", n_shards=4, model="hashing:8")
+    index = Index.build(rows(40), out=tmp_path / "i", n_shards=4, model="hashing:8")
     index.delete("d/3 é")
     plan = ExportPlan.of(index.state, None, words_only=True)
     path = tmp_path / "cursor.json"
@@ -105,21 +104,21 @@ def test_an_interrupted_replacement_says_how_it_continues(
         upload(plan, receiver, start, path, replace_old=True)
 
 
-@pytest.mark.parametrize("kind", [Index, ShardedIndex])
+@pytest.mark.parametrize("n_shards", [None, 4])
 def test_an_upload_is_not_continued_with_an_index_that_was_built_anew(
-    kind: type[Index], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    n_shards: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(uploads, "BATCH_ROWS", 8)
     monkeypatch.setattr(uploads, "TRIES", 1)
     receiver = Collection()
     engine = replace(export._ENGINES["qdrant"], opens=lambda *_: receiver)
     monkeypatch.setitem(export._ENGINES, "qdrant", engine)
-    first = kind.build(rows(40), out=tmp_path / "i", model="hashing:8")
+    first = Index.build(rows(40), out=tmp_path / "i", model="hashing:8", n_shards=n_shards)
     receiver.n_batches = 2
     with pytest.raises(ExchangeError, match="away"):
         export.export_index(first, "qdrant", url="http://u")
     shutil.rmtree(tmp_path / "i")
-    second = kind.build(rows(40, seed=1), out=tmp_path / "i", model="hashing:8")
+    second = Index.build(rows(40, seed=1), out=tmp_path / "i", model="hashing:8", n_shards=n_shards)
     assert second.state.manifest.generation == first.state.manifest.generation
     receiver.n_batches = 100
     with pytest.raises(ConfigError, match=r"pass --replace to delete it first\.$"):

@@ -30,7 +30,6 @@ from sbert_search.index.building.build import BuildKeywords, BuildSettings
 from sbert_search.index.building.read_settings import ReadKeywords, ReadSettings
 from sbert_search.index.documents import DocIds
 from sbert_search.index.index import Index
-from sbert_search.index.shards.index import ShardedIndex
 from sbert_search.index.shards.writer import ShardedWriter
 from sbert_search.index.storage import transaction
 from sbert_search.index.writer import IndexWriter
@@ -66,13 +65,20 @@ def test_refresh_does_not_move_to_an_index_of_another_model(tmp_path: Path) -> N
     assert index.identity.max_len == HashingEmbedder().max_len
 
 
-@pytest.mark.parametrize("kind", [Index, ShardedIndex])
-def test_no_change_moves_to_an_index_of_another_model(kind: type[Index], tmp_path: Path) -> None:
+@pytest.mark.parametrize("n_shards", [None, 4])
+def test_no_change_moves_to_an_index_of_another_model(n_shards: int | None, tmp_path: Path) -> None:
     path = tmp_path / "i"
-    index = kind.build([{"_id": "old", "text": "tides"}], out=path, model="hashing:8")
+    index = Index.build(
+        [{"_id": "old", "text": "tides"}], out=path, model="hashing:8", n_shards=n_shards
+    )
     shutil.rmtree(path)
     vectors = np.eye(3, 8, dtype=np.float32)
-    kind.build([{"_id": f"new{n}", "text": "dunes"} for n in range(3)], out=path, vectors=vectors)
+    Index.build(
+        [{"_id": f"new{n}", "text": "dunes"} for n in range(3)],
+        out=path,
+        vectors=vectors,
+        n_shards=n_shards,
+    )
     changes: list[Callable[[], object]] = [
         index.compact,
         partial(index.delete, "new0"),
@@ -83,16 +89,18 @@ def test_no_change_moves_to_an_index_of_another_model(kind: type[Index], tmp_pat
         with pytest.raises(IndexStoreError, match="now holds another index: its model differs"):
             change()
     assert [hit.doc_id for hit in SearchEngine(index).search("tides")] == ["old"]
-    assert len(kind.open(path)) == 3
+    assert len(Index.open(path)) == 3
     assert not (tmp_path / "copy").exists()
 
 
-@pytest.mark.parametrize("kind", [Index, ShardedIndex])
+@pytest.mark.parametrize("n_shards", [None, 4])
 def test_a_refresh_does_not_move_back_from_a_change_of_another_thread(
-    kind: type[Index], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    n_shards: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    index = kind.build([{"_id": "a", "text": "a"}], out=tmp_path / "i", model="hashing")
-    kind.open(index.path).add([{"_id": "b", "text": "b"}])
+    index = Index.build(
+        [{"_id": "a", "text": "a"}], out=tmp_path / "i", model="hashing", n_shards=n_shards
+    )
+    Index.open(index.path).add([{"_id": "b", "text": "b"}])
     newest, late = index.store.newest, [{"_id": "c", "text": "c"}]
 
     def opened() -> object:
@@ -106,12 +114,14 @@ def test_a_refresh_does_not_move_back_from_a_change_of_another_thread(
     assert {document.doc_id for document in index} == {"a", "b", "c"}
 
 
-@pytest.mark.parametrize("kind", [Index, ShardedIndex])
+@pytest.mark.parametrize("n_shards", [None, 4])
 def test_a_writer_builds_on_the_state_that_it_opened_under_its_lock(
-    kind: type[Index], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    n_shards: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    index = kind.build([{"_id": "a", "text": "a"}], out=tmp_path / "i", model="hashing")
-    kind.open(index.path).add([{"_id": "b", "text": "b"}])
+    index = Index.build(
+        [{"_id": "a", "text": "a"}], out=tmp_path / "i", model="hashing", n_shards=n_shards
+    )
+    Index.open(index.path).add([{"_id": "b", "text": "b"}])
     old, require_files = index.state, transaction.require_files
 
     def moved_back(*arguments: Any) -> None:
@@ -120,26 +130,28 @@ def test_a_writer_builds_on_the_state_that_it_opened_under_its_lock(
 
     monkeypatch.setattr(transaction, "require_files", moved_back)
     index.add([{"_id": "c", "text": "c"}])
-    assert {document.doc_id for document in kind.open(index.path)} == {"a", "b", "c"}
+    assert {document.doc_id for document in Index.open(index.path)} == {"a", "b", "c"}
 
 
-@pytest.mark.parametrize("kind", [Index, ShardedIndex])
+@pytest.mark.parametrize("n_shards", [None, 4])
 def test_refresh_moves_to_a_new_build_when_it_is_finished(
-    kind: type[Index], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    n_shards: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     path, new = tmp_path / "i", [{"_id": "new", "text": "a new one"}]
-    kind.build([{"_id": "old", "text": "an old one"}], out=path, model="hashing")
-    reader = kind.open(path)
+    Index.build(
+        [{"_id": "old", "text": "an old one"}], out=path, model="hashing", n_shards=n_shards
+    )
+    reader = Index.open(path)
     shutil.rmtree(path)
     with monkeypatch.context() as patch:
         for writer in (IndexWriter, ShardedWriter):
             patch.setattr(writer, "finish_build", stop)
         with pytest.raises(KeyboardInterrupt):
-            kind.build(new, out=path, model="hashing")
-    assert "new" in kind.open(path)
+            Index.build(new, out=path, model="hashing", n_shards=n_shards)
+    assert "new" in Index.open(path)
     seen: list[object] = []  # by a search in another thread
     with monkeypatch.context() as patch:
         patch.setattr(type(reader.store), "__setattr__", lambda *change: seen.append(change))
@@ -157,7 +169,7 @@ def test_refresh_moves_to_a_new_build_when_it_is_finished(
         with pytest.raises(UnfinishedBuild):
             change()
     assert [document.doc_id for document in reader] == ["old"]
-    kind.build(new, out=path, model="hashing")
+    Index.build(new, out=path, model="hashing", n_shards=n_shards)
     assert reader.refresh()
     assert [document.doc_id for document in reader] == ["new"]
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sbert_search import Index, SearchEngine, ShardedIndex
+from sbert_search import Index, SearchEngine
 from sbert_search.index.settings import LexicalSettings
 from sbert_search.records import Hit
 from sbert_search.search.options import Boost, Fusion
@@ -35,10 +35,8 @@ KINDS: dict[str, Callable[[Path], Index]] = {
     "euclidean": _vectors("euclidean"),
     "float16": lambda out: Index.build(ROWS, out=out, model=MODEL, dtype="float16"),
     "passages": lambda out: Index.build(ROWS, out=out, model=MODEL, **CUT),
-    "shards": lambda out: ShardedIndex.build(ROWS, out=out, model=MODEL, n_shards=3),
-    "passages in shards": lambda out: ShardedIndex.build(
-        ROWS, out=out, model=MODEL, n_shards=3, **CUT
-    ),
+    "shards": lambda out: Index.build(ROWS, out=out, model=MODEL, n_shards=3),
+    "passages in shards": lambda out: Index.build(ROWS, out=out, model=MODEL, n_shards=3, **CUT),
     "titles in German": lambda out: Index.build(
         ROWS, out=out, model=MODEL, lexical=LexicalSettings(language="german", title_weight=3)
     ),
@@ -92,7 +90,7 @@ def test_joined_pages_of_shards_are_the_long_result(
     order: str, reranks: bool, tmp_path: Path
 ) -> None:
     rows = rows_of(random.Random(2), 240)
-    index = ShardedIndex.build(rows, out=tmp_path / "i", model=MODEL, n_shards=2, **CUT)
+    index = Index.build(rows, out=tmp_path / "i", model=MODEL, n_shards=2, **CUT)
     index.delete([str(n) for n in range(0, 240, 9)])
     engine = SearchEngine(index, reranker=Lengths() if reranks else None)
     query = "river +mill -salt" if order == "operators" else "river mill"

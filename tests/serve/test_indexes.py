@@ -18,7 +18,6 @@ import pytest
 from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.embed.protocol import TokenizedTexts, Vectors
 from sbert_search.index.index import Index
-from sbert_search.index.shards.index import ShardedIndex, open_index
 from sbert_search.index.writer import IndexWriter
 from sbert_search.search.engine import SearchEngine
 from sbert_search.serve.access import ServerLimits
@@ -104,13 +103,13 @@ def test_an_index_of_given_vectors_takes_no_texts(tmp_path: Path, token_file: Pa
 
 @pytest.mark.thorough
 def test_a_sharded_index_is_served_changed_and_reloaded(tmp_path: Path, token_file: Path) -> None:
-    ShardedIndex.build(ROWS, out=tmp_path / "my.shards", model="hashing", n_shards=2)
+    Index.build(ROWS, out=tmp_path / "my.shards", model="hashing", n_shards=2)
     with live_server(tmp_path / "my.shards", "--writable", "--token-file", token_file) as live:
         more = {"documents": [{"id": "salt", "text": "Salt keeps herrings for the winter."}]}
         written = live.ask("PUT", "/documents", more, SENT)
         assert written.status == 200, written.raw
         assert live.ask("GET", "/documents/salt", headers=SENT).status == 200
-        open_index(tmp_path / "my.shards").add([{"_id": "cheese", "text": "Rennet makes curd."}])
+        Index.open(tmp_path / "my.shards").add([{"_id": "cheese", "text": "Rennet makes curd."}])
         eventually(lambda: live.ask("GET", "/documents/cheese", headers=SENT).status == 200)
         asked = {"query": "rennet", "mode": "lexical"}
         answer = live.ask("POST", "/v1/search", asked, SENT)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sbert_search import Index, ShardedIndex
+from sbert_search import Index
 from sbert_search.index.writer import IndexWriter
 from tests.cli.conftest import ROWS
 from tests.serve.live import WRITE, Answer, Live, live_server
@@ -52,7 +52,7 @@ def _other_model(folder: Path) -> None:
 
 def _sharded(folder: Path) -> None:
     shutil.rmtree(folder)
-    ShardedIndex.build(ROWS, out=folder, model="hashing", n_shards=2)
+    Index.build(ROWS, out=folder, model="hashing", n_shards=2)
 
 
 def _unfinished(folder: Path) -> None:

@@ -13,8 +13,6 @@ from click.testing import CliRunner
 from sbert_search import (
     Index,
     SearchEngine,
-    ShardedIndex,
-    open_index,
 )
 from sbert_search.cli.index.update import add, upsert
 from sbert_search.errors import CorpusError
@@ -59,7 +57,7 @@ def _sync(folder: Path, out: Path) -> None:
 
 
 def _shards(folder: Path, out: Path) -> None:
-    ShardedIndex.build(WITH_VECTORS, out=out, model=MODEL, vectors="vec", n_shards=2)
+    Index.build(WITH_VECTORS, out=out, model=MODEL, vectors="vec", n_shards=2)
 
 
 Way = Callable[[Path, Path], None]
@@ -92,7 +90,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def found(path: Path, doc_id: str, text: str) -> bool:
     """Whether a search finds a document by its own text, as the model embeds it, at the top."""
-    [hit] = SearchEngine(open_index(path)).search(text, 1, mode="dense")
+    [hit] = SearchEngine(Index.open(path)).search(text, 1, mode="dense")
     assert hit.score == pytest.approx(1, abs=1e-5)
     return hit.doc_id == doc_id
 
@@ -101,20 +99,20 @@ def assert_rows_and_files_are_accepted(path: Path, tmp_path: Path) -> None:
     file = tmp_path / "new.jsonl"
     writes = {"add": Index.add, "upsert": Index.upsert}
     for name, write in writes.items():
-        write(open_index(path), [{"_id": name, "text": f"row by {name}", "pages": 7}])
+        write(Index.open(path), [{"_id": name, "text": f"row by {name}", "pages": 7}])
         assert found(path, name, f"row by {name}")
         file.write_text(json.dumps({"_id": f"{name} file", "text": f"file by {name}", "year": 2}))
         done = CliRunner().invoke(add if name == "add" else upsert, [str(path), str(file), "-q"])
         assert done.exit_code == 0, done.output
         assert found(path, f"{name} file", f"file by {name}")
-    assert open_index(path).get("add").metadata["pages"] == 7  # type: ignore[union-attr]
+    assert Index.open(path).get("add").metadata["pages"] == 7  # type: ignore[union-attr]
     folder = tmp_path / "more"
     folder.mkdir()
     (folder / "c.md").write_text("# A file\n\nof a folder")
-    open_index(path).add(folder)
+    Index.open(path).add(folder)
     assert found(path, "c.md", "A file\n\n# A file\n\nof a folder")
     if path.stem != "sync":  # its root is another folder
-        open_index(path).sync(folder, moved=True)
+        Index.open(path).sync(folder, moved=True)
         assert found(path, "c.md", "A file\n\n# A file\n\nof a folder")
 
 

@@ -10,11 +10,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
 import sbert_search
-from sbert_search import SearchOptions
+from sbert_search import Fusion, SearchOptions
 from sbert_search.search.options import SearchKeywords
 from sbert_search.wings import installed
 from tests.cli.process import ROOT, environment
@@ -127,13 +128,8 @@ def test_the_package_says_any_seldom() -> None:
 
 
 def test_the_keywords_of_a_search_are_its_options() -> None:
-    fields = {"k": "int", **SearchKeywords.__annotations__}
-    ours = {name: str(kind) for name, kind in SearchOptions.__annotations__.items()}
-    theirs = {
-        name: getattr(kind, "__forward_arg__", str(kind)).replace("Fusion | None", "Fusion")
-        for name, kind in fields.items()
-    }
-    assert ours == theirs
+    ours, theirs = get_type_hints(SearchOptions), get_type_hints(SearchKeywords)
+    assert ours | {"fusion": Fusion | None} == {"k": int} | theirs
 
 
 def _annotations() -> Iterator[str]:

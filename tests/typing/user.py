@@ -63,7 +63,6 @@ from sbert_search import (
     SbertSearchError,
     SearchEngine,
     SearchOptions,
-    ShardedIndex,
     StageScore,
     SyncReport,
     TextEmbedder,
@@ -73,7 +72,6 @@ from sbert_search import (
     UnfinishedBuild,
     WeightsError,
     load_recipe,
-    open_index,
     pretrain,
     set_progress,
     train_bi_encoder,
@@ -115,9 +113,9 @@ def build(model: ModelLike) -> Index:
         metadata_fields=["year"],
         column_types={"year": "int"},
     )
-    sharded = ShardedIndex.build("corpus.jsonl", out="my.shards", model=model, n_shards=8)
-    assert_type(sharded, ShardedIndex)
-    assert_type(open_index("my.shards", wait_s=5.0), Index)
+    sharded = Index.build("corpus.jsonl", out="my.shards", model=model, n_shards=8)
+    assert_type(sharded, Index)
+    assert_type(Index.open("my.shards", wait_s=5.0), Index)
     assert_type(sharded.n_shards, int)
     Index.build("library.sqlite", query="SELECT id, body AS text FROM books")
     assert_type(index.delete(where="year < 2000"), int)

@@ -197,12 +197,12 @@ def fusion(
     chosen fusion on other queries, since its score on the queries of DATA is too high.
     """
     from sbert_search.evaluate.retrieval import choose_fusion, name_of
-    from sbert_search.index.shards.index import open_index
+    from sbert_search.index.index import Index
     from sbert_search.text.labelled.retrieval import read_qrels, read_queries
 
     qrels = read_qrels(data, split)
     queries = [query for query in read_queries(data) if query.query_id in qrels]
-    index = open_index(path)
+    index = Index.open(path)
     embedder = index.matching_embedder(model, allow_inexact=allow_inexact, **model_options(ctx))
     choice = choose_fusion(index, embedder, queries, qrels, measure=measure, folds=folds, seed=seed)
     if as_json:

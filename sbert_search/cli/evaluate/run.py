@@ -133,9 +133,9 @@ def retrieval(
     options, search = EvalOptions.of(ctx), search_options(ctx)
     if index is not None and (options.model is None or is_for_all_commands(ctx, "model")):
         from sbert_search.index.building.model_check import require_model
-        from sbert_search.index.shards.index import open_index
+        from sbert_search.index.index import Index
 
-        identity = open_index(index).identity
+        identity = Index.open(index).identity
         require_model(identity, index)
         options = replace(options, model=identity.name)
     scorer = replace(options, engine=pair_engine(options.engine))

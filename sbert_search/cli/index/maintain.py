@@ -34,9 +34,9 @@ _folder: Decorator = click.argument("path", metavar="DIR", type=click.Path(path_
 @shared_options("json")
 def info(path: Path, as_json: bool) -> None:
     """Print contents, size and settings of the index DIR."""
-    from sbert_search.index.shards.index import open_index
+    from sbert_search.index.index import Index
 
-    report = open_index(path).info()
+    report = Index.open(path).info()
     if as_json:
         emit(to_mapping(report))
     else:
@@ -64,14 +64,14 @@ def check(
 
     The exit code is 1 if a file is damaged. Advice of --drift does not change the exit code.
     """
-    from sbert_search.index.shards.index import open_index
+    from sbert_search.index.index import Index
     from sbert_search.index.shards.upkeep import check_index
 
     if recall is not None and not drift:
         raise click.UsageError("--recall is for --drift; add that option, or leave --recall out.")
     report = check_index(path)
     problems = [str(problem) for problem in report.problems]
-    drifted = open_index(path).drift(recall) if drift and not problems else None
+    drifted = Index.open(path).drift(recall) if drift and not problems else None
     if as_json:
         more = {"drift": to_mapping(drifted)} if drifted else {}
         emit({**to_mapping(report), "index": str(path), "problems": problems, **more})
@@ -96,9 +96,9 @@ def repair(path: Path, wait_s: float, as_json: bool) -> None:
     deleted. Damaged documents and vectors are not repaired: restore them from a backup, or build
     the index again.
     """
-    from sbert_search.index.shards.index import open_index
+    from sbert_search.index.index import Index
 
-    dropped = open_index(path, wait_s=wait_s).repair()
+    dropped = Index.open(path, wait_s=wait_s).repair()
     if as_json:
         emit({"index": str(path), "dropped": dropped})
     else:
@@ -118,9 +118,9 @@ def compact(
     that is worthwhile; this command merges segments up to a million rows each and removes all
     dead rows.
     """
-    from sbert_search.index.shards.index import open_index
+    from sbert_search.index.index import Index
 
-    index = open_index(path, wait_s=wait_s)
+    index = Index.open(path, wait_s=wait_s)
     before = index.info()
     index.compact(memory_bytes=memory_bytes, retrain=retrain)
     after = index.info()
@@ -155,14 +155,14 @@ def lexical(ctx: click.Context, /, path: Path, wait_s: float, as_json: bool, **_
     Settings that are not given keep their values. An index without postings starts with english,
     a title weight of 2, k1 = 1.2 and b = 0.75. Postings are computed again if a change needs it.
     """
+    from sbert_search.index.index import Index
     from sbert_search.index.settings import LexicalSettings
-    from sbert_search.index.shards.index import open_index
 
     names = given(ctx) & {"language", "title_weight", "k1", "b"}
     changes = {name: ctx.params[name] for name in names}
     if "language" in changes:
         changes["stop_words"] = None  # None: the stop words of the language
-    index = open_index(path, wait_s=wait_s)
+    index = Index.open(path, wait_s=wait_s)
     before = index.state.settings.lexical or LexicalSettings()
     settings = replace(before, **changes)
     index.set_lexical(settings)
@@ -182,9 +182,9 @@ def backup(path: Path, target: Path, as_json: bool) -> None:
     Files are hard-linked if the file system can do that, so the backup is quick and takes little
     space. Otherwise they are copied.
     """
-    from sbert_search.index.shards.index import open_index
+    from sbert_search.index.index import Index
 
-    index = open_index(path)
+    index = Index.open(path)
     if os.path.lexists(target):
         raise click.UsageError(f"{target} exists already; name a new folder for the backup.")
     index.backup(target)
@@ -341,7 +341,7 @@ def tune(
     """
     from sbert_search.base import files
     from sbert_search.base.folders import require_apart, require_possible_output
-    from sbert_search.index.shards.index import open_index
+    from sbert_search.index.index import Index
     from sbert_search.index.tuning.settings import TuneSettings
     from sbert_search.index.tuning.tune import COLUMNS, draw, remarks, tables, verdict
     from sbert_search.text.labelled.retrieval import queries_file
@@ -364,7 +364,7 @@ def tune(
         max_minutes=max_minutes,
         seed=seed,
     )
-    index = open_index(path, wait_s=wait_s)
+    index = Index.open(path, wait_s=wait_s)
     if queries is None:
         report = index.tune(settings, dry_run=dry_run)
     else:

@@ -105,10 +105,10 @@ class _Sync:
     def run(self) -> SyncReport:
         """Sync the index; make it first if there is none."""
         from sbert_search.errors import NotAnIndex
-        from sbert_search.index.shards.index import open_index
+        from sbert_search.index.index import Index
 
         try:
-            index = open_index(self._path, wait_s=self._ctx.params["wait_s"])
+            index = Index.open(self._path, wait_s=self._ctx.params["wait_s"])
         except NotAnIndex:
             if report := self._preview():
                 return report
@@ -133,10 +133,10 @@ class _Sync:
             NotAnIndex,
             UnfinishedBuild,
         )
-        from sbert_search.index.shards.index import open_index
+        from sbert_search.index.index import Index
 
         try:
-            return self._sync(open_index(self._path, wait_s=self._ctx.params["wait_s"])), ""
+            return self._sync(Index.open(self._path, wait_s=self._ctx.params["wait_s"])), ""
         except NotAnIndex as error:
             return None, f"{error} The watch goes on when there is one again."
         except (CorpusError, CorruptIndex, IndexLocked, ModelMismatch, UnfinishedBuild) as error:

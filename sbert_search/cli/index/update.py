@@ -155,10 +155,9 @@ def build(
     from sbert_search.index.building.given_vectors import refuse_model_options, split_vectors
     from sbert_search.index.building.model_check import as_embedder
     from sbert_search.index.building.recipe import load_recipe
-    from sbert_search.index.shards.store import ShardedStores
-    from sbert_search.index.store import IndexStore
+    from sbert_search.index.shards.store import stores_of
 
-    stores = IndexStore if n_shards is None else ShardedStores(n_shards)
+    stores = stores_of(n_shards)
     refuse_finished(out, stores)
     settings: BuildSettings = BuildSettings()
     recipe = None
@@ -263,9 +262,9 @@ def delete(
 
     Spaces are part of an id. A file of ids is UTF-8; its lines end in LF or CRLF, and empty lines
     are skipped. Put an id that contains a comma into a file. Delete an id that contains a line end
-    with the Python API: open_index(DIR).delete(["..."]).
+    with the Python API: Index.open(DIR).delete(["..."]).
     """
-    from sbert_search.index.shards.index import open_index
+    from sbert_search.index.index import Index
     from sbert_search.text.ids import read_ids
 
     if sum(option is not None for option in (ids, ids_file, where)) != 1:
@@ -273,7 +272,7 @@ def delete(
     doc_ids = None if ids is None else ids.split(",")
     if ids_file:
         doc_ids = read_ids(ids_file, ids_file.name)
-    index = open_index(path, wait_s=wait_s)
+    index = Index.open(path, wait_s=wait_s)
     deleted = index.delete(doc_ids, where=where)
     absent = len(set(doc_ids)) - deleted if doc_ids else 0
     if as_json:
@@ -284,9 +283,9 @@ def delete(
 
 
 def _update(ctx: click.Context, path: Path, mode: Literal["add", "upsert"], as_json: bool) -> None:
-    from sbert_search.index.shards.index import open_index
+    from sbert_search.index.index import Index
 
-    index = open_index(path, wait_s=ctx.params["wait_s"])
+    index = Index.open(path, wait_s=ctx.params["wait_s"])
     ingest = index.add if mode == "add" else index.upsert
     settings = with_read_options(index.read_settings, ctx)
     given = has_vectors(ctx, settings)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Unpack
+from typing import Unpack, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,15 +15,22 @@ from numpy.typing import NDArray
 from sbert_search.base.folders import require_apart
 from sbert_search.base.options import if_offered
 from sbert_search.base.progress import note
-from sbert_search.config import to_mapping
-from sbert_search.embed.arguments import EmbedderOptions
+from sbert_search.config import is_integer, require_known, to_mapping
+from sbert_search.embed.arguments import EmbedderOptions, ModelLike
 from sbert_search.embed.embedder import Embedder
 from sbert_search.embed.pipeline import EmbedBatches, OnTruncate, embed_batches
 from sbert_search.embed.protocol import TextEmbedder
-from sbert_search.errors import IndexStoreError, NotAnIndex
-from sbert_search.index.building.given_vectors import dim_of, no_model, vector_rule
+from sbert_search.errors import ConfigError, IndexStoreError, NotAnIndex
+from sbert_search.index.building.given_vectors import (
+    dim_of,
+    no_model,
+    refuse_model_options,
+    split_vectors,
+    vector_rule,
+)
 from sbert_search.index.building.ingest import IngestReport, ingest, require_memory
 from sbert_search.index.building.model_check import (
+    as_embedder,
     require_agreement,
     require_mixable,
     self_check,
@@ -31,9 +38,15 @@ from sbert_search.index.building.model_check import (
     with_kept_choices,
 )
 from sbert_search.index.building.parquet import require_recorded_models
-from sbert_search.index.building.read_settings import ReadFields, ReadSettings
+from sbert_search.index.building.read_settings import (
+    ReadFields,
+    ReadSettings,
+    reader_of,
+    split_keywords,
+)
 from sbert_search.index.dense import faiss_build
 from sbert_search.index.settings import IndexSpec, LexicalSettings
+from sbert_search.index.shards.store import stores_of
 from sbert_search.index.storage.ids import hash_contents, hash_ids
 from sbert_search.index.storage.manifest import (
     BuildCursor,
@@ -49,7 +62,7 @@ from sbert_search.index.writer import IndexWriter
 from sbert_search.records import Document
 from sbert_search.text.documents import CorpusReader, ReadBatch, Reject, Survey
 from sbert_search.text.spool import Sources
-from sbert_search.text.vectors import RowVectors
+from sbert_search.text.vectors import RowVectors, VectorsLike
 
 
 def refuse_conflicting_ids(reader: CorpusReader) -> None:
@@ -134,6 +147,46 @@ class BuildKeywords(ReadFields, EmbedderOptions, total=False):
     tag: Mapping[str, str]
 
 
+def build_with_model(
+    sources: Sources,
+    out: Path,
+    model: ModelLike | None,
+    vectors: VectorsLike | None,
+    settings: BuildSettings | None,
+    keywords: BuildKeywords,
+    *,
+    memory_bytes: int | None = None,
+    runner: EmbedBatches | None = None,
+    n_shards: int | None = None,
+) -> IngestReport:
+    """Build an index, with the model that is named or open; see `Index.build`."""
+    require_known(keywords, BuildKeywords)
+    settings, rest = split_keywords(settings or BuildSettings(), keywords)
+    options, stores = cast("EmbedderOptions", rest), stores_of(n_shards)
+    given, fields = split_vectors(vectors, settings.fields)
+    has_vectors = given is not None or fields.vector is not None
+    open_model: Callable[[], TextEmbedder] | None = None
+    if model is not None or not has_vectors:
+        open_model = model_opener(model, out, options, stores)
+    else:
+        refuse_model_options(options)
+    if runner is not None and has_vectors:
+        raise ConfigError(
+            "A runner embeds texts, but vectors are given, so no text is embedded; leave out the "
+            "runner."
+        )
+    return build_index(
+        sources,
+        out,
+        open_model,
+        replace(settings, fields=fields),
+        vectors=given,
+        memory_bytes=memory_bytes,
+        embed=runner or embed_batches,
+        stores=stores,
+    )
+
+
 def build_index(
     sources: Sources,
     out: Path,
@@ -160,17 +213,12 @@ def build_index(
     out = out.absolute()
     refuse_finished(out, stores)
     require_memory(memory_bytes)
-    reader = CorpusReader(
+    reader = reader_of(
+        settings,
         sources,
-        fields=settings.fields,
-        metadata_fields=settings.metadata_fields,
-        column_types=settings.column_types,
-        query=settings.query,
-        on_error=settings.on_error,
         memory_bytes=memory_bytes,
         vectors=vectors,
         vector_rule=vector_rule(settings.metric, settings.dtype),
-        text_as=settings.text_as,
     )
     require_apart(out, reader.paths)
     survey = reader.survey()
@@ -283,20 +331,44 @@ def open_for_build(
     return open_model(**(options if stored is None else with_kept_choices(model, options, stored)))
 
 
-def create_empty(
+def model_opener(
+    model: ModelLike | None, out: Path, options: EmbedderOptions, stores: StoreMaker = IndexStore
+) -> Callable[[], TextEmbedder]:
+    """Return a function that opens the model of a build into the folder ``out``."""
+    if model is None or isinstance(model, (str, Path)):
+        opened = partial(as_embedder, model)
+        return partial(open_for_build, out, model, opened, stores=stores, **options)
+    return partial(as_embedder, model, **options)
+
+
+def create_index(
     out: Path,
-    embedder: TextEmbedder | None,
-    dim: int,
-    settings: BuildSettings,
-    stores: StoreMaker = IndexStore,
+    model: ModelLike | None,
+    dim: int | None,
+    settings: BuildSettings | None,
+    keywords: BuildKeywords,
+    n_shards: int | None,
 ) -> IndexStore:
-    """Make an index without documents; without an embedder, they must come with vectors."""
+    """Make an index without documents; see `Index.create`."""
+    require_known(keywords, BuildKeywords)
+    settings, options = split_keywords(settings or BuildSettings(), keywords)
+    embedder = None
+    if dim is None:
+        embedder = as_embedder(model, **cast("EmbedderOptions", options))
+        dim = embedder.dim
+    elif model is not None or not is_integer(dim) or dim < 1:
+        raise ConfigError(
+            f"dim is {dim!r}; it must be an integer of at least 1, and be given without a model. "
+            "For an index with a model, leave out dim."
+        )
+    else:
+        refuse_model_options(options)
     settings.chunking(embedder)  # refuses a size that the model cannot read
-    fixed = _store_settings(settings, embedder, dim)
+    fixed = _store_settings(settings, embedder, int(dim))
     faiss_build.require_possible(fixed)
     settings = replace(settings, predicted_by=settings.predicted.hashes)
     cursor = BuildCursor(source_sha256="", rows=0, settings=settings.stored_values(), finished=True)
-    return stores.create(out, fixed, build=cursor)
+    return stores_of(n_shards).create(out.absolute(), fixed, build=cursor)
 
 
 @contextlib.contextmanager

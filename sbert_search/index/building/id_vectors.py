@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 import pyarrow as pa
@@ -18,11 +18,20 @@ from numpy.typing import NDArray
 
 from sbert_search.base.arrays import MAX_NORM
 from sbert_search.base.progress import progress
+from sbert_search.config import require_known
+from sbert_search.embed.arguments import EmbedderOptions, ModelLike
 from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import ConfigError, CorpusError
-from sbert_search.index.building.build import BuildSettings, build_from, refuse_finished
-from sbert_search.index.building.given_vectors import vector_rule
+from sbert_search.index.building.build import (
+    BuildKeywords,
+    BuildSettings,
+    build_from,
+    model_opener,
+    refuse_finished,
+)
+from sbert_search.index.building.given_vectors import refuse_model_options, vector_rule
 from sbert_search.index.building.ingest import IngestReport
+from sbert_search.index.building.read_settings import split_keywords
 from sbert_search.index.norms import divide_by_norms, norms_of, stored_units
 from sbert_search.index.storage import ids as ids_of
 from sbert_search.index.storage.columns import textless_table
@@ -34,7 +43,7 @@ from sbert_search.records import Document, RowCounts
 from sbert_search.text.documents import Reject, Survey
 from sbert_search.text.formats.rows import BadRow, RejectLog, excerpt
 from sbert_search.text.ids import IdsLike, id_column, numbered
-from sbert_search.text.vectors import RowVectors, VectorRule, problems
+from sbert_search.text.vectors import RowVectors, VectorRule, VectorsLike, problems
 
 SHOWN = "vectors"  # the first row has ``vectors:1`` as its `Document.source`
 BLOCK_ROWS = 1024
@@ -255,23 +264,31 @@ _NO_TEXT = np.uint64(ids_of.hash_content(Document("", "")))  # content hash of a
 
 
 def build_from_vectors(
-    vectors: RowVectors,
+    vectors: VectorsLike,
     ids: IdsLike | None,
     out: Path,
-    open_model: Callable[[], TextEmbedder] | None,
-    settings: BuildSettings,
+    model: ModelLike | None,
+    keywords: BuildKeywords,
 ) -> IngestReport:
-    """Build an index of vectors and their ids, or resume an interrupted build.
+    """Build an index of vectors and their ids, or resume a build; see `Index.from_vectors`.
 
     Each commit writes one segment of the largest size, so that no merge rewrites these rows. An
     interrupted build loses at most the segment that it was writing.
     """
+    require_known(keywords, BuildKeywords)
+    settings, options = split_keywords(BuildSettings(), keywords)
+    open_model = None
+    if model is None:
+        refuse_model_options(options)
+    else:
+        open_model = model_opener(model, out, cast("EmbedderOptions", options))
     if settings.classify or settings.tag:
         raise ConfigError("classify and tag need texts to predict from; use Index.build.")
     out = out.absolute()
     refuse_finished(out)
     rule = vector_rule(settings.metric, settings.dtype)
-    source = IdVectors(vectors, ids, rule=rule, on_error=settings.on_error)
+    opened = RowVectors.open(Path(vectors) if isinstance(vectors, str) else vectors)
+    source = IdVectors(opened, ids, rule=rule, on_error=settings.on_error)
     survey = source.survey()
 
     def write(

@@ -12,17 +12,18 @@ import numpy as np
 
 from sbert_search.base.cache import digest_of, remembered
 from sbert_search.base.options import if_offered
-from sbert_search.base.progress import note, warn
+from sbert_search.base.progress import detail, note, warn
 from sbert_search.embed.arguments import EmbedderOptions, ModelLike, TorchModel
 from sbert_search.embed.engines.protocol import INT8_COSINE, SELF_CHECK_TEXTS
 from sbert_search.embed.protocol import TextEmbedder
-from sbert_search.errors import ConfigError, ModelMismatch
+from sbert_search.errors import ConfigError, ModelError, ModelMismatch, SbertSearchError
 from sbert_search.index.norms import normalised
 from sbert_search.index.storage.manifest import SelfCheck, StoreSettings
 from sbert_search.models.loading.identity import ModelIdentity
 
 if TYPE_CHECKING:
     from sbert_search.base.device import Precision
+    from sbert_search.index.snapshot import Snapshot
 
 MIN_COSINE = 0.999  # lowest cosine accepted for the same model in any engine and precision
 SAME_COSINE = 0.99999  # lowest cosine accepted if hashes of model files cannot be compared
@@ -89,6 +90,71 @@ def as_embedder(
     from sbert_search.embed.embedder import open_embedder  # torch loads there
 
     return open_embedder(cast("TorchModel | None", model), report=report, **options)
+
+
+def open_matching(
+    state: Snapshot,
+    model: ModelLike | None,
+    options: EmbedderOptions,
+    *,
+    allow_inexact: bool,
+    quick: bool,
+    named: bool,
+) -> TextEmbedder:
+    """Open the model of an index and compare it with the index; see `Index.matching_embedder`."""
+    settings = state.manifest.settings
+    identity = ModelIdentity.from_mapping(settings.identity)
+    require_model(identity, state.path)
+    given = model is not None
+    model = identity.name if model is None else model
+    report = note if named else detail
+    if isinstance(model, (str, Path)):
+        if quick and (graph := _open_graph(settings, model, report)):
+            return graph
+        options = with_kept_choices(model, options, settings)
+    try:
+        embedder = as_embedder(model, report=report, **options)
+    except ModelError as error:
+        if given:
+            raise
+        remedy = if_offered("--model", "name it with --model", "make a link to it there")
+        raise ModelError(
+            f"{error} The index was built with this model; if it lies elsewhere now, {remedy}."
+        ) from error
+    require_agreement(settings, embedder, allow_inexact=allow_inexact)
+    return embedder
+
+
+def _open_graph(
+    settings: StoreSettings, model: str | Path, report: Callable[[str], None]
+) -> TextEmbedder | None:
+    """Open a model's exported ONNX graph; if that is impossible, note why and return None."""
+    from sbert_search.embed.engines.graph import require_graph
+    from sbert_search.models.loading.resolve import resolve_model
+
+    if ModelIdentity.from_mapping(settings.identity).engine not in ("native", "onnx"):
+        return None
+    try:
+        resolve_model(model)
+    except ModelError:
+        return None  # opening the model with torch then raises an error with the same reason
+    try:
+        require_graph(model)
+        embedder = as_embedder(model, engine="onnx", report=report)
+    except SbertSearchError as error:
+        _note_torch(error)
+        return None
+    require_same_model(settings, embedder)  # an error, since torch would load the same model
+    try:
+        require_agreement(settings, embedder)
+    except ModelMismatch as error:
+        _note_torch(error)
+        return None
+    return embedder
+
+
+def _note_torch(error: SbertSearchError) -> None:
+    note(f"Loading torch, which takes seconds, as no ONNX graph of the model is used: {error}")
 
 
 def with_kept_choices(

@@ -18,13 +18,13 @@ from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import ConfigError, CorpusError, ModelMismatch
 from sbert_search.index.building.ingest import IngestReport, Mode, ingest, require_memory
 from sbert_search.index.building.model_check import differences
-from sbert_search.index.building.read_settings import ReadSettings
+from sbert_search.index.building.read_settings import ReadSettings, reader_of
 from sbert_search.index.storage.columns import ARROW_TYPES, metadata_array, unlike
 from sbert_search.index.storage.manifest import BuildCursor
 from sbert_search.index.writer import Outcome
 from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.records import Document
-from sbert_search.text.documents import ColumnType, CorpusReader
+from sbert_search.text.documents import ColumnType
 from sbert_search.text.spool import Sources
 
 # Extensions of other formats: programs would not read the file as Parquet.
@@ -51,16 +51,7 @@ def embed_to_parquet(
     if out.suffix.lower() in _OTHER_FORMATS:
         raise ConfigError(f"{out}: the file is written as Parquet; name a file such as x.parquet.")
     require_memory(memory_bytes)
-    reader = CorpusReader(
-        sources,
-        fields=settings.fields,
-        metadata_fields=settings.metadata_fields,
-        column_types=settings.column_types,
-        query=settings.query,
-        on_error=settings.on_error,
-        memory_bytes=memory_bytes,
-        text_as=settings.text_as,
-    )
+    reader = reader_of(settings, sources, memory_bytes=memory_bytes)
     require_possible_output(out)
     require_apart(out, reader.paths)
     survey = reader.survey()

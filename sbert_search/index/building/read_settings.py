@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
-from typing import Literal, Protocol, TypedDict, TypeVar
+from typing import Any, Literal, Protocol, TypedDict, TypeVar
 
 from sbert_search.config import require_types, to_mapping, with_fields
 from sbert_search.embed.arguments import CheckedOptions
@@ -13,8 +13,9 @@ from sbert_search.embed.pipeline import OnTruncate
 from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import ConfigError
 from sbert_search.text.column_types import parse_type
-from sbert_search.text.documents import FieldNames, ReadBatch, Survey
+from sbert_search.text.documents import CorpusReader, FieldNames, ReadBatch, Survey
 from sbert_search.text.sources import TextAs
+from sbert_search.text.spool import Sources
 from sbert_search.text.tokens.chunking import Borders, Chunking
 from sbert_search.wings import required_part
 
@@ -183,3 +184,17 @@ def split_keywords(settings: S, keywords: Mapping[str, object]) -> tuple[S, dict
     own = {each.name for each in fields(settings)} & keywords.keys()
     rest = {name: value for name, value in keywords.items() if name not in own}
     return with_fields(settings, {name: keywords[name] for name in own}), rest
+
+
+def reader_of(settings: ReadSettings, sources: Sources, **more: Any) -> CorpusReader:
+    """Return a reader of documents; ``more`` are further arguments of `CorpusReader`."""
+    return CorpusReader(
+        sources,
+        fields=settings.fields,
+        metadata_fields=settings.metadata_fields,
+        column_types=settings.column_types,
+        query=settings.query,
+        on_error=settings.on_error,
+        text_as=settings.text_as,
+        **more,
+    )

@@ -63,6 +63,8 @@ class UnionManifest(Manifest):
 class ShardedSnapshot(Snapshot):
     """The state of a sharded index after one commit, with the segments of all shards, by number."""
 
+    is_sharded = True
+
     def __init__(self, folder: Folder, record: ShardManifest, shards: Sequence[Snapshot]) -> None:
         self.n_shards = len(shards)
         self.folder, self.record, self.shards = folder, record, tuple(shards)

@@ -36,7 +36,7 @@ from sbert_search.index.storage.manifest import (
     Manifest,
     StoreSettings,
 )
-from sbert_search.index.store import IndexStore
+from sbert_search.index.store import IndexStore, StoreMaker
 
 if TYPE_CHECKING:
     from sbert_search.index.shards.writer import ShardedWriter
@@ -160,6 +160,14 @@ class ShardedStores:
         except OSError as error:
             raise IndexStoreError(f"No index can be made at {path}: {error}.") from error
         return ShardedStore.open(path)
+
+
+def stores_of(n_shards: int | None) -> StoreMaker:
+    """Return what makes indexes with ``n_shards`` shards; None: without shards."""
+    if n_shards is None:
+        return IndexStore
+    shard_manifests.require_number(n_shards)
+    return ShardedStores(n_shards)
 
 
 def open_state(path: Path, reuse: ShardedSnapshot | None = None) -> ShardedSnapshot:

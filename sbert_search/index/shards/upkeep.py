@@ -25,18 +25,15 @@ from sbert_search.index.shards.snapshot import (
     read_shard,
     require_alike,
 )
-from sbert_search.index.shards.store import ShardedStore
 from sbert_search.index.shards.writer import ShardedWriter
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage import manifest as manifests
 from sbert_search.index.storage.manifest import OPEN_TRIES, Manifest
 from sbert_search.index.storage.transaction import Transaction
 from sbert_search.index.store import always_changing
-from sbert_search.index.tuning.measuring import Floats, Search
-from sbert_search.index.tuning.settings import TuneSettings
+from sbert_search.index.tuning.measuring import Search
 from sbert_search.index.tuning.sweep import Candidate
 from sbert_search.index.tuning.trials import Built, FullTrials, bare
-from sbert_search.index.tuning.tune import TuneReport, tune
 from sbert_search.index.upkeep import compaction
 from sbert_search.index.upkeep.check import CheckReport, OpenedState, check
 from sbert_search.index.writer import IndexWriter
@@ -117,26 +114,13 @@ def _inconsistencies(snapshot: ShardedSnapshot) -> Iterator[CorruptIndex]:
         yield CorruptIndex(shard_manifests.NAME, "shards without common rows", got, _REMEDY)
 
 
-def tune_shards(
-    store: ShardedStore,
-    settings: TuneSettings,
-    queries: Floats | None = None,
-    *,
-    origin: str = "documents",
-    dry_run: bool = False,
-) -> TuneReport:
-    """Find the fastest spec that reaches the recall of ``settings``, and commit it in all shards.
-
-    FAISS index types are compared on a sample of the rows of all shards. The best ones, the
-    finalists, are built in every shard. Their search settings are chosen by searches of all shards
-    together.
-    """
-    return tune(store, settings, queries, origin=origin, dry_run=dry_run, commit_best=_commit_best)
-
-
-def _commit_best(
+def commit_best(
     writer: IndexWriter, final: FullTrials, chosen: Sequence[Candidate], memory_bytes: int | None
 ) -> None:
+    """Build the finalists of a tuning in every shard, and commit the best in all of them.
+
+    Their search settings are chosen by searches of all shards together.
+    """
     assert isinstance(writer, ShardedWriter)
     with writer.together() as shards:
         build = partial(_built, writer.snapshot, shards, memory_bytes)

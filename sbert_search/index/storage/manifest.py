@@ -309,7 +309,7 @@ def read(folder: Folder) -> Manifest:
         if folder.has(SHARDS):
             raise NotAnIndex(
                 f"{folder} is a sharded index, which this operation does not read. Open it with "
-                "open_index, or name one of its shards, such as "
+                "Index.open, or name one of its shards, such as "
                 f"{folder.path / 'shard-0000'}."
             ) from error
         raise NotAnIndex(

@@ -6,14 +6,16 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.base import svg
+from sbert_search.base import memory, svg
 from sbert_search.base.progress import note, progress
-from sbert_search.errors import IndexStoreError
+from sbert_search.embed.arguments import CheckedOptions, ModelLike
+from sbert_search.errors import ConfigError, IndexStoreError
 from sbert_search.index.settings import IndexSpec, Trial, Tuning
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.manifest import Manifest
@@ -34,11 +36,16 @@ from sbert_search.index.tuning.sweep import (
 from sbert_search.index.tuning.trials import Built, FullTrials, QuerySplit, bare, draw_sample
 from sbert_search.index.upkeep import compaction, merge_policy
 from sbert_search.index.writer import IndexWriter
+from sbert_search.text.labelled.retrieval import read_queries
+
+if TYPE_CHECKING:
+    from sbert_search.index.index import Index
 
 CommitBest: TypeAlias = Callable[[IndexWriter, FullTrials, Sequence[Candidate], int | None], None]
 """Builds finalists over all rows with a writer, and commits the best one. The last argument is the
 memory limit in bytes; None: no limit."""
 
+WORK_BYTES = 64 << 20  # memory that a tuning needs in addition to its sample of vectors
 LOCK_WAIT_S = 60.0  # seconds to wait for other writers before the measurements are given up
 
 
@@ -65,6 +72,38 @@ class TuneReport:
     def trials(self) -> list[Trial]:
         """All measurements on the sample."""
         return [trial for family in self.measured for trial in family.trials]
+
+
+def tune_index(
+    index: Index,
+    settings: TuneSettings | None,
+    queries: str | Path | None,
+    model: ModelLike | None,
+    options: CheckedOptions,
+    *,
+    dry_run: bool,
+) -> TuneReport:
+    """Tune an index with or without shards; see `Index.tune`."""
+    settings = settings or TuneSettings()
+    budget = settings.memory_bytes
+    if budget is not None:
+        memory.give_back_freed(budget)
+        memory.require(budget, WORK_BYTES + budget // 4, "Tuning")
+    vectors, origin = None, "documents"
+    if queries is not None:
+        embedder = index.matching_embedder(model, **options)
+        asked = read_queries(Path(queries), memory_bytes=budget)
+        vectors = embedder.encode_query([query.text for query in asked])
+        origin = f"queries of {Path(queries).name}"
+    elif names := sorted([*(["model"] if model is not None else []), *options]):
+        raise ConfigError(
+            f"{', '.join(names)}: no model is opened, since documents of the index serve as "
+            "queries. Name a file of queries, or leave these options out."
+        )
+    commit: CommitBest | None = None
+    if index.state.is_sharded:
+        from sbert_search.index.shards.upkeep import commit_best as commit
+    return tune(index.store, settings, vectors, origin=origin, dry_run=dry_run, commit_best=commit)
 
 
 def tune(

@@ -85,6 +85,7 @@ def describe(snapshot: Snapshot) -> IndexInfo:
     stored = build.settings if build else {}
     return IndexInfo(
         path=str(snapshot.path),
+        shards=snapshot.n_shards if snapshot.is_sharded else None,
         finished=build is None or build.finished,
         documents=manifest.n_docs,
         passages=manifest.n_rows,

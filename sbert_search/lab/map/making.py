@@ -16,7 +16,6 @@ from sbert_search.errors import EvaluationError
 from sbert_search.index.index import Index
 from sbert_search.index.norms import normalised
 from sbert_search.index.settings import LexicalSettings
-from sbert_search.index.shards.index import open_index
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.lab.map.clusters import WordCounts, default_clusters, divide
 from sbert_search.lab.map.layout import (
@@ -120,7 +119,7 @@ def map_index(
     """
     settings = replace(settings or MapSettings(), **keywords)
     require_layout_library()
-    opened = index if isinstance(index, Index) else open_index(index)
+    opened = index if isinstance(index, Index) else Index.open(index)
     opened.require_finished()
     snapshot = opened.state
     language = _lexical_settings(snapshot, settings.language)

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from sbert_search import Index, SearchEngine, ShardedIndex
+from sbert_search import Index, SearchEngine
 from sbert_search.errors import CorpusError
 
 Row = dict[str, object]
@@ -44,9 +44,9 @@ def test_any_partition_of_rows_makes_the_same_index(seed: int, tmp_path: Path) -
     rows: list[Row] = [
         {"_id": str(n), "text": f"w{n}", **{c: value_of(c, r) for c in columns}} for n in range(12)
     ]
-    kind = ShardedIndex if seed % 4 == 0 else Index
-    whole = kind.build(rows, out=tmp_path / "whole", model="hashing:16")
-    split = kind.create(tmp_path / "split", model="hashing:16")
+    n_shards = 4 if seed % 4 == 0 else None
+    whole = Index.build(rows, out=tmp_path / "whole", model="hashing:16", n_shards=n_shards)
+    split = Index.create(tmp_path / "split", model="hashing:16", n_shards=n_shards)
     at = 0
     while at < len(rows):
         n = r.randrange(1, 4)
@@ -67,7 +67,8 @@ def test_the_first_value_decides_the_type_of_a_column_of_empty_lists(
 ) -> None:
     value = KINDS[kind](Random(0))
     rows: list[Row] = [{"_id": f"e{n}", "text": "mill", "c": []} for n in range(5)]
-    index = (ShardedIndex if shards else Index).build(rows, out=tmp_path / "i", model="hashing:16")
+    n_shards = 4 if shards else None
+    index = Index.build(rows, out=tmp_path / "i", model="hashing:16", n_shards=n_shards)
     assert index.state.columns == {"c": "list[string]"}
     index.add([{"_id": "v", "text": "river", "c": [value]}])
     literal = f"'{value}'" if not isinstance(value, bool | int) else str(value)

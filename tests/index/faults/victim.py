@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from sbert_search.index.shards.index import open_index
+from sbert_search.index.index import Index
 from tests.index.faults.model import (
     Model,
     Operation,
@@ -33,7 +33,7 @@ def operation(seed: int, number: int, model: Model) -> Operation:
 
 def live(path: Path, seed: int, first: int) -> None:
     """Do one operation after another and acknowledge each."""
-    store = open_index(path).store
+    store = Index.open(path).store
     with store.writer() as writer:
         model = contents(store.snapshot)
         for number in itertools.count(first):

@@ -11,7 +11,6 @@ import numpy as np
 from sbert_search.index.building.given_vectors import no_model
 from sbert_search.index.index import Index
 from sbert_search.index.settings import LexicalSettings
-from sbert_search.index.shards.index import ShardedIndex
 from sbert_search.index.shards.store import ShardedStore, ShardedStores
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.manifest import ColumnType, StoreSettings
@@ -110,7 +109,7 @@ class Program:
 
     def compare(self) -> None:
         """Compare documents, dense, lexical and hybrid searches, filters and facets."""
-        one, sharded = Index(self.one), ShardedIndex(self.sharded)
+        one, sharded = Index(self.one), Index(self.sharded)
         assert list(one) == list(sharded)
         assert len(one) == len(sharded)
         ids = [f"d{n}" for n in range(self.n_ids)]

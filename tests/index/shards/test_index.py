@@ -13,7 +13,7 @@ import pytest
 from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.errors import ConfigError, NotAnIndex
 from sbert_search.index.index import Index
-from sbert_search.index.shards.index import ShardedIndex, open_index
+from sbert_search.index.shards.snapshot import ShardedSnapshot
 from sbert_search.records import Hit
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.options import SearchMode, SearchOptions
@@ -60,7 +60,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[SearchEngine, Search
     """Build one index and four shards of the same documents, some with several passages."""
     folder, rows, model = tmp_path_factory.mktemp("both"), some_rows(600), HashingEmbedder(24)
     Index.build(rows, out=folder / "one", model=model, chunk_tokens=12)
-    ShardedIndex.build(rows, out=folder / "four", model=model, n_shards=4, chunk_tokens=12)
+    Index.build(rows, out=folder / "four", model=model, n_shards=4, chunk_tokens=12)
     return SearchEngine(folder / "one", model), SearchEngine(folder / "four", model)
 
 
@@ -114,38 +114,34 @@ def test_all_other_questions_have_the_same_answers(
         assert getattr(infos[0], name) == getattr(infos[1], name)
 
 
-def test_open_index_opens_both_kinds(
-    both: tuple[SearchEngine, SearchEngine], tmp_path: Path
-) -> None:
+def test_both_kinds_are_opened(both: tuple[SearchEngine, SearchEngine], tmp_path: Path) -> None:
     one, four = both
-    assert type(open_index(one.index.path)) is Index
-    opened = open_index(four.index.path)
-    assert isinstance(opened, ShardedIndex)
-    assert opened.n_shards == 4
+    for engine, n_shards in ((one, 1), (four, 4)):
+        opened = Index.open(engine.index.path)
+        assert (opened.state.is_sharded, opened.n_shards) == (n_shards > 1, n_shards)
     with pytest.raises(NotAnIndex, match="no such folder"):
-        open_index(tmp_path / "absent")
+        Index.open(tmp_path / "absent")
 
 
 def test_an_empty_sharded_index_takes_documents_and_a_backup_is_one_too(tmp_path: Path) -> None:
-    index = ShardedIndex.create(tmp_path / "i", model=HashingEmbedder(8), n_shards=3)
+    index = Index.create(tmp_path / "i", model=HashingEmbedder(8), n_shards=3)
     index.add(some_rows(20), model=HashingEmbedder(8))
     index.backup(tmp_path / "copy")
     assert index.delete(["d1", "d2"]) == 2
     index.compact()
-    assert (len(index), len(open_index(tmp_path / "copy"))) == (18, 20)
-    with pytest.raises(ConfigError, match="from_vectors makes no sharded index"):
-        ShardedIndex.from_vectors([[1.0]])
+    assert (len(index), len(Index.open(tmp_path / "copy"))) == (18, 20)
     for n_shards in (0, "3", 2.0):
         with pytest.raises(ConfigError, match=f"number of shards is {n_shards!r}; it must be an"):
-            ShardedIndex.build(some_rows(2), model=HashingEmbedder(8), n_shards=n_shards)  # type: ignore[arg-type]
+            Index.build(some_rows(2), model=HashingEmbedder(8), n_shards=n_shards)  # type: ignore[arg-type]
 
 
 def test_compaction_is_advised_only_where_it_helps(tmp_path: Path) -> None:
-    index = ShardedIndex.create(tmp_path / "i", model=HashingEmbedder(8), n_shards=20)
+    index = Index.create(tmp_path / "i", model=HashingEmbedder(8), n_shards=20)
     index.add(some_rows(200), model=HashingEmbedder(8))
     index.compact()
     assert (index.info().segments, index.info().advice) == (20, "")
     assert index.drift().actions == ()
+    assert isinstance(index.state, ShardedSnapshot)
     in_first = [d.doc_id for d in index.state.shards[3].iter_documents()]
     with index.store.writer() as writer:  # `Index.delete` would merge at its end
         writer.delete(in_first[1:])

@@ -30,7 +30,6 @@ from sbert_search.index.shards import manifest as shard_manifests
 from sbert_search.index.shards import snapshot as states
 from sbert_search.index.shards import store
 from sbert_search.index.shards.held import HeldShard
-from sbert_search.index.shards.index import ShardedIndex
 from sbert_search.index.shards.manifest import FILES_OF_SHARD
 from sbert_search.index.shards.snapshot import NEXT
 from sbert_search.index.shards.store import ShardedStore, ShardedStores
@@ -196,8 +195,8 @@ def test_a_shard_is_an_ordinary_index_to_read(sharded: Path) -> None:
 
 
 def test_an_ordinary_open_names_the_sharded_index(sharded: Path) -> None:
-    with pytest.raises(NotAnIndex, match=r"is a sharded index.*open_index"):
-        Index.open(sharded)
+    with pytest.raises(NotAnIndex, match=r"is a sharded index.*Index.open"):
+        IndexStore.open(sharded)
 
 
 def test_other_folders_are_refused(sharded: Path, tmp_path: Path) -> None:
@@ -228,12 +227,12 @@ def test_a_build_over_an_index_of_the_other_kind_is_refused_before_sources_are_r
     with pytest.raises(IndexStoreError, match=r"holds a sharded index\. Name another"):
         Index.build(absent, out=sharded)
     with pytest.raises(IndexStoreError, match=r"without shards\. Name another"):
-        ShardedIndex.build(absent, out=tmp_path / "one", n_shards=2)
-    for kind in (Index, ShardedIndex):
+        Index.build(absent, out=tmp_path / "one", n_shards=2)
+    for n_shards in (None, 4):
         with pytest.raises(IndexStoreError, match=r"not empty \(it holds 'notes\.txt'\)"):
-            kind.build(absent, out=tmp_path / "full")
+            Index.build(absent, out=tmp_path / "full", n_shards=n_shards)
         with pytest.raises(CorpusError, match=r"absent\.jsonl"):
-            kind.build(absent, out=tmp_path / "new")
+            Index.build(absent, out=tmp_path / "new", n_shards=n_shards)
     assert not (tmp_path / "new").exists()
 
 
@@ -271,7 +270,7 @@ def test_a_writer_has_few_files_open_and_says_how_to_allow_more(tmp_path: Path) 
         return len(os.listdir("/dev/fd"))
 
     with pytest.raises(ConfigError, match="a new index has at most 128"):
-        ShardedIndex.build(tmp_path / "absent.jsonl", out=tmp_path / "many", n_shards=129)
+        Index.build(tmp_path / "absent.jsonl", out=tmp_path / "many", n_shards=129)
     path = tmp_path / "i"
     ShardedStores(8).create(path, SETTINGS)
     before = n_open()
@@ -293,11 +292,11 @@ def test_a_writer_has_few_files_open_and_says_how_to_allow_more(tmp_path: Path) 
 def test_an_index_with_more_shards_than_a_new_one_may_have_is_opened_and_built_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ShardedIndex.create(tmp_path / "i", model=HashingEmbedder(8), n_shards=3)
+    Index.create(tmp_path / "i", model=HashingEmbedder(8), n_shards=3)
     monkeypatch.setattr(shard_manifests, "MAX_NEW_SHARDS", 2)
-    ShardedIndex.open(tmp_path / "i").add([{"_id": "a", "text": "mill"}], model=HashingEmbedder(8))
+    Index.open(tmp_path / "i").add([{"_id": "a", "text": "mill"}], model=HashingEmbedder(8))
     with pytest.raises(IndexStoreError, match="already holds a finished index"):
-        ShardedIndex.build(tmp_path / "absent.jsonl", out=tmp_path / "i", n_shards=3)
+        Index.build(tmp_path / "absent.jsonl", out=tmp_path / "i", n_shards=3)
 
 
 def test_one_process_writes_at_a_time(sharded: Path) -> None:

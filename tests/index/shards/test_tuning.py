@@ -12,11 +12,12 @@ import pytest
 from sbert_search.errors import IndexStoreError
 from sbert_search.index import settings as spec
 from sbert_search.index.shards.store import ShardedStore, ShardedStores
-from sbert_search.index.shards.upkeep import check_shards, tune_shards
+from sbert_search.index.shards.upkeep import check_shards, commit_best
 from sbert_search.index.storage.manifest import StoreSettings
 from sbert_search.index.tuning import settings, sweep
 from sbert_search.index.tuning import settings as candidates
 from sbert_search.index.tuning.settings import Budget, Family, TuneSettings
+from sbert_search.index.tuning.tune import tune
 from sbert_search.index.upkeep import compaction, merge_policy
 from tests.index.batches import make_batch, some_documents
 from tests.index.tuning.conftest import DIM, clustered
@@ -42,7 +43,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ShardedStore:
 
 @pytest.mark.thorough
 def test_the_best_spec_is_built_in_every_shard(store: ShardedStore) -> None:
-    report = tune_shards(store, SETTINGS)
+    report = tune(store, SETTINGS, commit_best=commit_best)
     tuning = report.tuning
     assert tuning is not None
     for trial in report.built:
@@ -64,7 +65,7 @@ def test_the_best_spec_is_built_in_every_shard(store: ShardedStore) -> None:
 
 def test_a_dry_run_changes_nothing(store: ShardedStore) -> None:
     before = store.snapshot.record
-    report = tune_shards(store, SETTINGS, dry_run=True)
+    report = tune(store, SETTINGS, dry_run=True, commit_best=commit_best)
     assert report.tuning is None
     assert report.outlook
     assert ShardedStore.open(store.path).snapshot.record == before
@@ -73,7 +74,7 @@ def test_a_dry_run_changes_nothing(store: ShardedStore) -> None:
 def test_no_spec_within_the_limits_leaves_the_index(store: ShardedStore) -> None:
     before = store.snapshot.record
     with pytest.raises(IndexStoreError, match="No index with recall"):
-        tune_shards(store, replace(SETTINGS, memory_bytes=1 << 12))
+        tune(store, replace(SETTINGS, memory_bytes=1 << 12), commit_best=commit_best)
     assert ShardedStore.open(store.path).snapshot.record == before
 
 
@@ -95,7 +96,7 @@ def test_the_time_of_the_sample_counts_and_a_second_finalist_needs_time(
 
     monkeypatch.setattr(Budget, "time_refusal", refusal)
     monkeypatch.setattr("sbert_search.index.tuning.tune.sweep", sweep_beside_a_writer)
-    report = tune_shards(store, SETTINGS)
+    report = tune(store, SETTINGS, commit_best=commit_best)
     assert len(set(started)) == 1
     assert len(report.built) == 1
     assert report.tuning is not None
@@ -116,6 +117,6 @@ def test_an_index_of_another_metric_in_the_place_of_the_measured_one_is_refused(
 
     monkeypatch.setattr("sbert_search.index.tuning.tune.sweep", sweep_and_replace)
     with pytest.raises(IndexStoreError, match="now holds another index: its metric differs"):
-        tune_shards(store, SETTINGS)
+        tune(store, SETTINGS, commit_best=commit_best)
     opened = ShardedStore.open(store.path).snapshot
     assert [shard.manifest.tuning for shard in opened.shards] == [None, None]

@@ -23,7 +23,6 @@ from sbert_search import (
     Index,
     RayRunner,
     ReadSettings,
-    ShardedIndex,
 )
 from sbert_search.cluster import pool
 from sbert_search.embed.pipeline import EmbedBatches, embed_batches
@@ -32,6 +31,7 @@ from sbert_search.errors import ClusterError, ConfigError, CorpusError
 from sbert_search.index.building import ingest
 from sbert_search.index.building.build import build_index
 from sbert_search.index.building.parquet import embed_to_parquet
+from sbert_search.index.shards.snapshot import ShardedSnapshot
 from tests.cli.process import environment
 from tests.cli.process import in_a_process as sbert_search
 from tests.index.building.test_ingest import (
@@ -138,7 +138,7 @@ def test_a_sharded_index_has_the_vectors_of_one_without_ray(
     ways: list[tuple[str, EmbedBatches | None]] = [("plain", None), ("ray", runner)]
     states = []
     for name, way in ways:
-        index = ShardedIndex.build(
+        index = Index.build(
             corpus,
             out=tmp_path / name,
             model=embedder,
@@ -146,6 +146,7 @@ def test_a_sharded_index_has_the_vectors_of_one_without_ray(
             runner=way,
             n_shards=3,
         )
+        assert isinstance(index.state, ShardedSnapshot)
         states.append(index.state)
     for plain, on_ray in zip(states[0].shards, states[1].shards, strict=True):
         rows = plain.live_rows()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import ray
 
-from sbert_search import Query, RayRunner, SearchEngine, ShardedIndex
+from sbert_search import Index, Query, RayRunner, SearchEngine
 from sbert_search.cluster import holders
 from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.errors import ClusterError
@@ -25,9 +25,9 @@ MODEL = HashingEmbedder(24)
 
 
 @pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> ShardedIndex:
+def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
     out = tmp_path_factory.mktemp("lost") / "three"
-    return ShardedIndex.build(some_rows(300), out=out, model=MODEL, n_shards=3)
+    return Index.build(some_rows(300), out=out, model=MODEL, n_shards=3)
 
 
 @pytest.fixture(scope="module")
@@ -36,9 +36,7 @@ def runner(machines: Machines) -> Iterator[RayRunner]:
         yield opened
 
 
-def test_a_search_waits_for_a_process_that_starts_again(
-    runner: RayRunner, index: ShardedIndex
-) -> None:
+def test_a_search_waits_for_a_process_that_starts_again(runner: RayRunner, index: Index) -> None:
     local, remote = SearchEngine(index, MODEL), SearchEngine(index, MODEL, runner=runner)
     ray.kill(runner._holders()._processes[0]._handle, no_restart=False)
     queries = [Query(str(n), text) for n, text in enumerate(QUERIES)]
@@ -47,7 +45,7 @@ def test_a_search_waits_for_a_process_that_starts_again(
 
 def test_a_process_that_stands_still_is_ended_and_replaced(
     runner: RayRunner,
-    index: ShardedIndex,
+    index: Index,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -77,7 +75,7 @@ def is_running(process: int) -> bool:
 
 
 def test_a_lost_shard_is_left_out_and_named_or_is_an_error(
-    runner: RayRunner, index: ShardedIndex, monkeypatch: pytest.MonkeyPatch
+    runner: RayRunner, index: Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(holders, "LOST_S", 0.5)
     local, remote = SearchEngine(index, MODEL), SearchEngine(index, MODEL, runner=runner)

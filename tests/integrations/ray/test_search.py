@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sbert_search import Index, RayRunner, SearchEngine, SearchOptions, ShardedIndex
+from sbert_search import Index, RayRunner, SearchEngine, SearchOptions
 from sbert_search.cluster.connection import Lost, Share, connected
 from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.errors import ClusterError, ConfigError, CorruptIndex, QueryError
@@ -26,7 +26,7 @@ Engines = tuple[SearchEngine, SearchEngine]
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Four shards, some of whose documents have several passages, and some of which are deleted."""
     out = tmp_path_factory.mktemp("shards") / "four"
-    index = ShardedIndex.build(some_rows(600), out=out, model=MODEL, n_shards=4, chunk_tokens=12)
+    index = Index.build(some_rows(600), out=out, model=MODEL, n_shards=4, chunk_tokens=12)
     index.delete([f"d{n}" for n in range(0, 600, 9)])
     return out
 
@@ -97,10 +97,10 @@ def test_a_new_commit_is_searched_after_a_refresh(
     machines: Machines, runner: RayRunner, tmp_path: Path
 ) -> None:
     rows = some_rows(60)
-    ShardedIndex.build(rows[:50], out=tmp_path / "new", model=MODEL, n_shards=3)
+    Index.build(rows[:50], out=tmp_path / "new", model=MODEL, n_shards=3)
     engine = SearchEngine(tmp_path / "new", MODEL, runner=runner)
     assert len(engine.search("mill", 60, mode="dense")) == 50
-    other = ShardedIndex.open(tmp_path / "new")
+    other = Index.open(tmp_path / "new")
     other.add(rows[50:], model=MODEL)
     other.delete(["d3"])
     before = engine.search("mill", 60, mode="dense")
@@ -213,7 +213,7 @@ def test_what_cannot_be_searched_on_a_cluster_is_named(
     Index.build(some_rows(5), out=tmp_path / "one", model=MODEL)
     with pytest.raises(ConfigError, match=r"/one has no shards.*--shards N"):
         SearchEngine(tmp_path / "one", MODEL, runner=runner)
-    index = ShardedIndex.build(some_rows(9), out=tmp_path / "moved", model=MODEL, n_shards=2)
+    index = Index.build(some_rows(9), out=tmp_path / "moved", model=MODEL, n_shards=2)
     (tmp_path / "moved").rename(tmp_path / "elsewhere")
     host = socket.gethostname()
     with pytest.raises(
