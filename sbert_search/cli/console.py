@@ -36,13 +36,10 @@ _UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 def emit(record: Mapping[str, object]) -> None:
-    """Print one JSON line.
+    """Print one JSON line; Infinity and NaN, which JSON does not have, are written as null.
 
-    Dates and times are converted with ``str``. Infinity and NaN, which JSON does not have, are
-    written as null.
-
-    Control characters, line separators and characters that the encoding of stdout lacks are
-    written as JSON escapes. The values that a JSON parser reads stay the same.
+    Dates and times are converted with ``str``. Control characters, line separators and characters
+    that the encoding of stdout lacks are written as JSON escapes.
     """
     try:
         line = json.dumps(record, ensure_ascii=False, allow_nan=False, default=str)
@@ -75,11 +72,7 @@ def _print(line: str) -> None:
 
 
 def terminal() -> Console:
-    """Return a console of the library rich that writes to stdout.
-
-    Colours are written if stdout is a terminal or the environment variable FORCE_COLOR is set,
-    unless NO_COLOR is set.
-    """
+    """Return a console of the library rich for stdout; FORCE_COLOR and NO_COLOR count."""
     from rich.console import Console
 
     console = Console(highlight=False, soft_wrap=False, markup=False, emoji=False)

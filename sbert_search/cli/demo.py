@@ -76,7 +76,6 @@ def _model_name(model: str) -> str:
 
 
 def _index(corpus: Path, path: Path, open_model: Callable[[], TextEmbedder]) -> Index:
-    """Open the index of an earlier run, or build a new one."""
     from sbert_search.errors import NotAnIndex
     from sbert_search.index.building.build import BuildSettings, build_index
     from sbert_search.index.index import Index

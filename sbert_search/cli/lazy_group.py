@@ -199,12 +199,10 @@ NEAR = 0.7  # lowest similarity (difflib ratio) at which a known name is suggest
 
 
 def near_names(name: str, known: Iterable[str]) -> list[str]:
-    """Return the known names that are similar to a misspelt one, best first.
-
-    Leading dashes are ignored, since they would make all options similar.
-    """
+    """Return the known names that are similar to a misspelt one, best first."""
     import difflib  # only a misspelt name needs it
 
+    # Leading dashes would make all options similar.
     plain = {option.lstrip("-"): option for option in known}
     return [plain[near] for near in difflib.get_close_matches(name.lstrip("-"), plain, 2, NEAR)]
 
@@ -249,12 +247,7 @@ class GuidedGroup(click.Group):
 def _configured(ctx: click.Context, name: str, command: click.Command) -> click.Command:
     """Take the defaults of a command from the configuration file, if there is one.
 
-    Returns:
-        The command; with ``--show-config``, a command that prints the options of ``command``.
-
-    Raises:
-        ConfigError: The file cannot be read or is not TOML, or a table, an option or a value in it
-            is wrong.
+    With ``--show-config``, return a command that prints the options of ``command``.
     """
     given = ctx.find_root().params
     path, shows = given.get("config"), given.get("show_config", False)
@@ -293,12 +286,9 @@ def lazy_group(
 ) -> type[click.Group]:
     """Make a group class whose commands are imported at their first use.
 
-    Args:
-        group: Name of the group, to which wings may add commands; "" at the top.
-        homes: ``module:attribute`` of each command, by name, in the order of the help.
-        lines: The first sentence of the help of a command, by the name of the command. The help of
-            the group shows this line and does not import the command; a command without a line is
-            imported.
+    Wings may add commands to ``group``; "" is the top. ``homes`` has the ``module:attribute`` of
+    each command, in the order of the help. ``lines`` has the first sentence of the help of some
+    commands, which the help of the group then shows without importing them.
     """
     added = _commands_in(group)
     homes = {**homes, **{name: command.home for name, command in added.items()}}

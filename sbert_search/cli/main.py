@@ -36,9 +36,7 @@ def prepare() -> None:
     """Open closed streams on the null device, and escape characters that cannot be encoded.
 
     If a stream stayed closed, the next file to be opened would get its descriptor, and output for
-    the stream would go into that file. A write error of standard output has "standard output" as
-    its file name. Write errors of standard error are dropped: they cannot be reported anywhere,
-    and the work can continue.
+    the stream would go into that file.
     """
     for fd in (0, 1, 2):
         _open_if_closed(fd)
@@ -119,10 +117,7 @@ _REMEDIES = {
 
 
 def describe(error: Exception) -> str:
-    """Return a message that names the failure and a remedy.
-
-    If the variable SBERT_SEARCH_DEBUG is set, the traceback is printed to stderr as well.
-    """
+    """Return a message that names the failure and a remedy; `DEBUG` also prints the traceback."""
     if os.environ.get(DEBUG):
         import traceback
 

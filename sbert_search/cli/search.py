@@ -48,8 +48,7 @@ if TYPE_CHECKING:
 def _single_without_collections(function: Callable[..., None]) -> Callable[..., None]:
     """Switch the cyclic garbage collector off for a single query, but not for a file of queries.
 
-    The imports of a search make many objects that stay in use. The collector would search these
-    objects for garbage repeatedly.
+    Otherwise it would search the many objects that the imports of a search make again and again.
     """
 
     @wraps(function)
@@ -233,11 +232,7 @@ _FOR_EVERY_SEARCH = ("as_json", "quiet", "verbose", *_OF_RUNNERS)
 
 
 def _check_question(ctx: click.Context) -> None:
-    """Refuse a command without a query, with several kinds of queries, or with options that clash.
-
-    Raises:
-        UsageError: The options cannot be used together.
-    """
+    """Refuse a command without a query, with several kinds of queries, or with clashing options."""
     params = ctx.params
     query, queries, like = (params[name] for name in ("query", "queries", "like"))
     if params["facets"] is not None and (like or queries is not None):
@@ -263,11 +258,7 @@ def _check_question(ctx: click.Context) -> None:
 
 
 def _refuse_without_hits(ctx: click.Context) -> None:
-    """Refuse options that have no effect because no hits are printed or the query has no text.
-
-    Raises:
-        UsageError: Such an option is on the command line.
-    """
+    """Refuse options that have no effect because no hits are printed or the query has no text."""
     params = ctx.params
     if params["run_out"]:
         refuse_typed(ctx, {"highlight", "full_text", "as_json"}, "with --run-out")
@@ -282,13 +273,9 @@ def _refuse_without_hits(ctx: click.Context) -> None:
 
 
 def _refuse_fuzzy_without_words(ctx: click.Context, options: SearchOptions) -> None:
-    """Refuse --fuzzy for a single query in dense mode without a +word.
+    """Refuse --fuzzy on the command line for a single query in dense mode without a +word.
 
-    Such a search looks up no words. A --fuzzy from the environment or the configuration file is
-    ignored instead.
-
-    Raises:
-        UsageError: --fuzzy is on the command line for such a query.
+    Such a search looks up no words. Set elsewhere, --fuzzy is ignored instead.
     """
     from sbert_search.search.queries import parse_query
 
@@ -319,11 +306,7 @@ def _answer_like(
     runner: ShardRunner | None,
     as_json: bool,
 ) -> None:
-    """Search for documents similar to documents of the index; this needs no model.
-
-    Raises:
-        UsageError: An option was given that has no effect with --like.
-    """
+    """Search for documents similar to documents of the index; this needs no model."""
     from sbert_search.search.engine import SearchEngine
 
     allowed = {"path", "like", "unlike", "k", "where", "full_text", *_FOR_EVERY_SEARCH}

@@ -42,9 +42,6 @@ def named_indexes(indexes: Sequence[str]) -> dict[str, Path]:
     """Return the folders of indexes by name, from ``DIR`` or ``NAME=DIR``.
 
     Without NAME, an index has the name of its folder; symbolic links are not followed.
-
-    Raises:
-        UsageError: Two indexes have the same name, or a name or folder is empty.
     """
     named: dict[str, Path] = {}
     for text in indexes:
@@ -60,11 +57,7 @@ def named_indexes(indexes: Sequence[str]) -> dict[str, Path]:
 
 
 def require_packages(use: str, extra: str, packages: Sequence[str]) -> None:
-    """Check that the packages of a command are installed.
-
-    Raises:
-        ConfigError: Packages are missing; the message names the extra that installs them.
-    """
+    """Check that the packages of a command are installed, or name the extra that installs them."""
     if missing := [name for name in packages if find_spec(name) is None]:
         raise ConfigError(f"{use} needs {', '.join(missing)}: pip install 'sbert-search[{extra}]'.")
 

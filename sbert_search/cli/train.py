@@ -42,10 +42,7 @@ _NAME_WIDTH = 34  # in columns; a longer name is on a separate line
 
 
 class RecipeCommand(click.Command):
-    """A training command with two kinds of help.
-
-    ``--help`` lists the shipped recipes. ``RECIPE --help`` lists the settings of one recipe.
-    """
+    """A training command; ``--help`` lists the recipes, ``RECIPE --help`` the settings of one."""
 
     kind: Kind
     settings: Callable[[], type]  # returns the dataclass of the recipe; importing it loads torch
@@ -154,10 +151,8 @@ def training_command(
 ) -> Callable[[Command], click.Command]:
     """Return a decorator that makes a command named ``kind`` with the options of `train_by_recipe`.
 
-    Args:
-        kind: Kind of training.
-        settings: Imports and returns the dataclass of the recipes. ``RECIPE --help`` lists the
-            fields of this dataclass.
+    ``settings`` imports and returns the dataclass of the recipes, of which ``RECIPE --help`` lists
+    the fields.
     """
 
     def decorate(function: Command) -> click.Command:
@@ -203,17 +198,7 @@ _PARAMETERS: tuple[Decorator, ...] = (
 
 
 def train_by_recipe(kind: Kind, settings: type[R], trainer: Trainer[R]) -> None:
-    """Train with the recipe that the running command names, and print the result.
-
-    Args:
-        kind: Kind of recipes to look among.
-        settings: Dataclass of recipes of this kind, a subclass of `TrainConfig`.
-        trainer: Function that trains with the recipe.
-
-    Raises:
-        ConfigError: There is no such recipe or setting.
-        CheckpointError: There is no checkpoint to resume from.
-    """
+    """Train with the recipe that the running command names, and print the result."""
     ctx = click.get_current_context()
     options = ctx.params
     named, resume = options["recipe"], options["resume"]
@@ -241,9 +226,8 @@ def train_by_recipe(kind: Kind, settings: type[R], trainer: Trainer[R]) -> None:
 def _overrides(ctx: click.Context) -> list[str]:
     """Return the settings that override the recipe; a later one replaces an earlier one.
 
-    Settings from the environment and the configuration file come first, so the command line
-    replaces them. If no recipe is named, a run is resumed with its own recipe, which only the
-    command line may change.
+    The command line comes last. If no recipe is named, a run is resumed with its own recipe, which
+    only the command line may change.
     """
     options, on_line = ctx.params, typed(ctx)
     chosen = given(ctx) if options["recipe"] else on_line
@@ -258,7 +242,6 @@ def _overrides(ctx: click.Context) -> list[str]:
 def _recipe_and_folder(
     recipe: str | None, out: Path | None, resume: Path | None
 ) -> tuple[str, Path]:
-    """Return the name or file of the recipe, and the folder of the run."""
     if resume is None:
         if recipe is None:
             raise click.UsageError("Name a RECIPE, or a run to resume with --resume.")

@@ -21,13 +21,7 @@ _DAY_S = 86_400
 
 
 def boosted(snapshot: Snapshot, ranking: Ranking, boosts: Sequence[Boost]) -> Ranking:
-    """Add boosts to the scores of a ranking, and order it by the sums.
-
-    Documents with equal sums keep their present order.
-
-    Raises:
-        QueryError: A column is absent, its type does not suit the boost, or a score is not finite.
-    """
+    """Add boosts to the scores of a ranking and order it by the sums; ties keep their order."""
     scores = ranking.scores
     for boost in boosts:
         _check_type(snapshot, boost)

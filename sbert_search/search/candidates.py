@@ -33,17 +33,9 @@ _FIRST_FETCH = 2
 def nearest_documents(
     snapshot: Snapshot, queries: NDArray[np.float32], k: int, mask: RowMask | None = None
 ) -> list[Ranking]:
-    """Find the k documents whose best passage is nearest to each query.
+    """Find the k documents whose best passage, which gives the score, is nearest to each query.
 
-    A row is a passage in the index. The score of a document is the score of its best passage.
-    Documents with equal scores are ordered by row. If documents have several passages, more rows
-    are fetched until every query has k distinct documents, or no rows are left for the query.
-
-    Args:
-        snapshot: State of the index to search.
-        queries: Float32 (n_queries, dim), finite.
-        k: Documents for each query, at least 1; fewer come back only when fewer match.
-        mask: The rows that a filter admits; None: all rows.
+    Documents with equal scores are ordered by row. Fewer than k come back only if fewer match.
     """
     n_rows, n_docs = (mask or snapshot).n_rows, (mask or snapshot).n_docs
     empty = Ranking(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
@@ -52,6 +44,7 @@ def nearest_documents(
     if 0 < n_rows == n_docs:
         return one_row_each(*snapshot.search(queries, min(k, n_rows), mask))
     fetch = min(k * _FIRST_FETCH, n_rows)
+    # More rows are fetched until every query has k distinct documents, or no rows are left.
     while len(open_queries) and fetch:
         scores, rows = snapshot.search(queries[open_queries], fetch, mask)
         docs = snapshot.doc_of(rows)
@@ -66,13 +59,7 @@ def nearest_documents(
 
 
 def one_row_each(scores: NDArray[np.float32], rows: NDArray[np.int64]) -> list[Ranking]:
-    """Make rankings of rows, each of which is a document of its own.
-
-    Args:
-        scores: Score of each row, (n_queries, k).
-        rows: Rows found, best first, (n_queries, k). If only m < k rows match, the last k - m
-            entries are -1.
-    """
+    """Make rankings of rows (n_queries, k) that are documents; absent rows, at the end, are -1."""
     wide, ranks = scores.astype(np.float64), np.arange(1, rows.shape[1] + 1)
     counts = np.count_nonzero(rows >= 0, axis=1).tolist()
     return [
@@ -84,16 +71,7 @@ def one_row_each(scores: NDArray[np.float32], rows: NDArray[np.int64]) -> list[R
 def _best_row_each(
     docs: NDArray[np.int64], rows: NDArray[np.int64], scores: NDArray[np.float32], k: int
 ) -> Ranking:
-    """Keep the best row of each document: the first of its rows, since rows are sorted by score.
-
-    Args:
-        docs: For each row, the document that it belongs to, given as the row of the document's
-            first passage, (n_fetched,).
-        rows: Rows found, best first, (n_fetched,). If only m rows match, the entries after the
-            first m are -1.
-        scores: Score of each row, (n_fetched,).
-        k: Number of documents to keep.
-    """
+    """Keep the best row of k documents; rows are best first, and absent ones at the end are -1."""
     _, first = np.unique(docs[: np.count_nonzero(rows >= 0)], return_index=True)
     kept = np.sort(first)[:k]
     return Ranking(docs[kept], rows[kept], scores[kept].astype(np.float64)).with_stage("dense")
@@ -104,17 +82,11 @@ FEW = 10  # a word in at most this number of documents is never common, however 
 
 
 class Matched(NamedTuple):
-    """What lexical search found for a query.
+    """What lexical search found for a query."""
 
-    Attributes:
-        ranking: The documents, or the passages.
-        also: BM25 scores of the documents that were named in the call, float64 (m,).
-        most: As for `bm25.WeighedTerms`.
-    """
-
-    ranking: Ranking
-    also: NDArray[np.float64]
-    most: float
+    ranking: Ranking  # the documents, or the passages
+    also: NDArray[np.float64]  # BM25 scores (m,) of the documents that were named in the call
+    most: float  # the most that BM25 can give to the query; see `lexical_part`
 
 
 def matching_documents(
@@ -127,12 +99,9 @@ def matching_documents(
 ) -> list[Matched]:
     """Find the k documents with the best BM25 score for each query; whole documents are scored.
 
-    If ``near`` is given, the words that it finds for a word of the query match too, with smaller
-    weights. ``also`` names documents of each query that are scored too. Lexical search does not
-    choose a passage: in the rankings, ``rows`` has the row of each document's first passage.
-
-    Raises:
-        NoLexicalData: The index has no lexical data.
+    Words that ``near`` finds for a word of the query match too, with smaller weights. ``also``
+    names documents of each query that are scored too. Lexical search does not choose a passage: in
+    the rankings, ``rows`` has the row of each document's first passage.
     """
     matches = snapshot.match(queries, k, mask, near, also)
     return [
@@ -151,10 +120,9 @@ def best_passages(
 ) -> Ranking:
     """Set the best passage of documents that only lexical search found.
 
-    The best passage is the first of those with the most words of the query. If ``near`` is given,
-    a word that it finds for a word of the query counts like that word. Documents that dense search
-    ranked too keep the passage that is nearest to the query. In a search for passages (``group`` is
-    False), the ranking is returned unchanged, since its rows are the passages that were found.
+    It is the first of those with the most words of the query, or words that ``near`` finds for
+    them. Documents that dense search ranked too keep the passage that is nearest to the query. In a
+    search for passages (``group`` is False), the rows are the passages that were found, and stay.
     """
     if not group or snapshot.n_rows == snapshot.n_docs:
         return ranking
@@ -180,10 +148,9 @@ def informative_words(
 ) -> list[tuple[str, ...]]:
     """Return the words of a query that each text contains, in any inflected form.
 
-    If ``near`` is given, the words that it finds for a word of the query are returned too, if the
-    text contains them. Words that many documents of the index contain, such as "what", are returned
-    only if no other word matches. Stop words are never returned. If the index has no lexical data,
-    no words are returned.
+    Words that ``near`` finds for them are returned too. Words that many documents of the index
+    contain, such as "what", are returned only if no other word matches, stop words never. If the
+    index has no lexical data, no words are returned.
     """
     settings = snapshot.settings.lexical
     if settings is None:
@@ -215,10 +182,7 @@ _DOCS_AT_ONCE = 16  # documents whose texts are in memory while their passages a
 def nearest_passages(
     snapshot: Snapshot, queries: NDArray[np.float32], k: int, mask: RowMask | None = None
 ) -> list[Ranking]:
-    """Find the k passages nearest to each query; arguments as for `nearest_documents`.
-
-    In the rankings, ``docs`` and ``rows`` are the same: the rows of the passages.
-    """
+    """Find the k passages nearest to each query; their rows are ``docs`` as well as ``rows``."""
     k = min(k, (mask or snapshot).n_rows)
     if k == 0:
         return [Ranking(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))] * len(queries)
@@ -238,26 +202,16 @@ def matching_passages(
 ) -> list[Matched]:
     """Find k passages with the best BM25 scores for each query, among those of the best documents.
 
-    A passage is scored like a document that consists only of this passage; the document frequencies
-    and the average length are those of the index. So a document of one passage has the same score
-    as in a search for documents. A passage that contains no word of the query is left out. But if a
-    document has the score 0, no word of the query was needed to find it, and all its passages are
-    kept. The passages of the ``depth`` best documents come first, then those of the next block of
-    documents (`ranking.blocks_of`), and so on, each block by its scores.
+    A passage is scored like a document that consists only of it; the document frequencies and the
+    average length are those of the index. So a document of one passage has the same score as in a
+    search for documents. A passage without a word of the query is left out. But if a document has
+    the score 0, no word of the query was needed to find it, and all its passages are kept. The
+    passages of the ``depth`` best documents come first, then those of the next block of documents
+    (`fusion.blocks_of`), and so on, each block by its scores.
 
-    Args:
-        snapshot: State of the index to search.
-        queries: The queries.
-        k: Number of passages to find for each query.
-        depth: `Fusion.depth`.
-        mask: The rows that a filter admits; None: all live rows.
-        near: Finds further words of the index that match a word of the query; None: only the words
-            of the query match.
-        also: For each query, rows of passages that are scored too.
-        found: The documents of each query, `whole_blocks` of them; None: they are searched.
-
-    Returns:
-        Rankings with the rows of the passages as ``docs`` and as ``rows``.
+    ``also`` has rows of passages to score too. ``found`` has `whole_blocks` of documents for each
+    query; None: they are searched. In the rankings, ``docs`` and ``rows`` are both the rows of the
+    passages.
     """
     if found is None:
         matched = matching_documents(snapshot, queries, whole_blocks(k, depth), mask, near)
@@ -326,16 +280,7 @@ def candidates_of(
 ) -> Iterator[Candidates]:
     """Find the n best documents of each stage for each query, and both scores of each of them.
 
-    Args:
-        snapshot: State of the index to search.
-        queries: The queries.
-        vectors: Their vectors, float32 (n_queries, dim).
-        n: Number of documents of each stage.
-        mask: The rows that a filter admits; None: all live rows.
-        near: Finds words of the index that are spelt like a word of the query; None: the search is
-            not fuzzy.
-        depth: If passages are searched, `Fusion.depth`; ``docs`` of the candidates are then rows of
-            passages. None: documents are searched.
+    With a ``depth``, that of `Fusion`, passages are searched, and ``docs`` are their rows.
     """
     if depth is None:
         dense = nearest_documents(snapshot, vectors, n, mask)

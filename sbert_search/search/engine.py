@@ -66,12 +66,7 @@ class ShardRunner(Protocol):
     """Searches the shards of an index in other processes, as `RayRunner` does."""
 
     def placed(self, state: Snapshot, /) -> Snapshot:
-        """Return the same state of the index, with searches that run in these processes.
-
-        Raises:
-            ConfigError: The index has no shards.
-            ClusterError: The processes cannot be started or cannot open the index.
-        """
+        """Return the same state, to be searched in these processes, or raise `ClusterError`."""
 
 
 class SearchEngine:
@@ -521,10 +516,7 @@ class SearchEngine:
         keywords: SearchKeywords,
         syntax: Syntax = "operators",
     ) -> SearchOptions:
-        """Combine the options of a call; ``syntax`` replaces a syntax of None.
-
-        Without a reranker, ``rerank_depth`` is set to 0.
-        """
+        """Combine the options of a call; without a reranker, ``rerank_depth`` is set to 0."""
         chosen = (options or SearchOptions()).with_keywords(k, **keywords)
         if self.reranker is not None and chosen.rerank_depth < 1:
             raise QueryError(f"rerank_depth is {chosen.rerank_depth}; it must be at least 1.")

@@ -66,17 +66,7 @@ class Facet:
 
 
 def count_values(snapshot: Snapshot, column: str, marks: Marks, n: int) -> Facet:
-    """Count the values of a column among some documents.
-
-    Args:
-        snapshot: State of the index.
-        column: A metadata column.
-        marks: For each segment, which documents match, bool (n_docs,).
-        n: Largest number of values in ``Facet.counts``, and of ranges in ``Facet.ranges``.
-
-    Raises:
-        QueryError: There is no such column, or n is below 1.
-    """
+    """Count the values of a column among marked documents; list at most n values, and n ranges."""
     if not (is_integer(n) and n >= 1):
         raise QueryError(f"n is {n!r}; count at least 1 value of a facet.")
     kind, distinct = snapshot.column_type(column), snapshot.distinct_values(column)
@@ -105,10 +95,7 @@ def count_values(snapshot: Snapshot, column: str, marks: Marks, n: int) -> Facet
 def _spread(
     distinct: DistinctValues, present: NDArray[np.int64], counts: NDArray[np.int64], n: int
 ) -> tuple[Ordered, Ordered, tuple[FacetRange, ...]]:
-    """Find the lowest and the highest value, and count the values in n ranges of equal width.
-
-    If there are at most n different values, there are no ranges.
-    """
+    """Find the lowest and highest value; if there are more than n, count n equally wide ranges."""
     numbers = distinct.numbers(present)
     low, high = numbers[0], numbers[-1]
     ends = distinct.of_number(low), distinct.of_number(high)
@@ -128,11 +115,7 @@ def _spread(
 
 
 def require_groups(snapshot: Snapshot, column: str) -> None:
-    """Refuse a column that cannot group documents.
-
-    Raises:
-        QueryError: There is no such column, or its values are lists.
-    """
+    """Refuse a column that cannot group documents: it is absent, or its values are lists."""
     kind = snapshot.column_type(column)
     if kind.startswith("list["):
         raise QueryError(
@@ -142,7 +125,7 @@ def require_groups(snapshot: Snapshot, column: str) -> None:
 
 
 def groups_of(snapshot: Snapshot, column: str, docs: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return a number for each document that identifies its group, int64 (n,).
+    """Return the group of each document as a number, int64 (n,).
 
     A document without a value is a group of its own, since a missing value equals no other value.
     """
@@ -151,16 +134,9 @@ def groups_of(snapshot: Snapshot, column: str, docs: NDArray[np.int64]) -> NDArr
 
 
 def within_groups(groups: NDArray[np.int64], n_groups: int, size: int) -> NDArray[np.int64]:
-    """Select the documents of the first groups.
+    """Return indices (m,) of the best ``size`` documents of the best group, the second, and so on.
 
-    Args:
-        groups: The group of each document of a ranking, best first, (n,).
-        n_groups: Number of groups to select; the best group is the one with the best document.
-        size: Maximum number of documents of each group.
-
-    Returns:
-        Indices of the documents, int64 (m,): the best ``size`` of the best group, then those of the
-        second group, and so on.
+    ``groups`` has the group of each document, best first; the best group has the best document.
     """
     _, first, group = np.unique(groups, return_index=True, return_inverse=True)
     rank_of_group = np.empty(len(first), np.int64)
@@ -182,16 +158,7 @@ def holds_groups(
     n_groups: int,
     size: int,
 ) -> bool:
-    """Whether a ranking has enough groups, each with ``size`` documents or with all that match.
-
-    Args:
-        snapshot: State of the index that the ranking belongs to.
-        column: The column that groups documents.
-        ranking: The documents found so far, best first.
-        mask: The rows that a filter admits; None: all live rows.
-        n_groups: Number of groups that are wanted.
-        size: Number of documents wanted for each group.
-    """
+    """Whether a ranking has enough groups, each with ``size`` documents or with all that match."""
     groups = groups_of(snapshot, column, ranking.docs)
     found = groups[within_groups(groups, n_groups, size)]
     names, counts = np.unique(found, return_counts=True)
@@ -205,13 +172,7 @@ def holds_groups(
 
 
 def group_sizes(snapshot: Snapshot, column: str, mask: RowMask | None) -> NDArray[np.int64]:
-    """Count the documents with each value of a column, int64 (n_values,).
-
-    Args:
-        snapshot: State of the index.
-        column: The column.
-        mask: The rows of the documents that count; None: all live rows.
-    """
+    """Count the documents of a mask with each value of a column, int64 (n_values,)."""
     distinct = snapshot.distinct_values(column)
     sizes = np.zeros(len(distinct.values), np.int64)
     for marks, (docs, codes) in zip(documents_of(snapshot, mask), distinct.parts, strict=True):

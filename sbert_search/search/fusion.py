@@ -22,21 +22,14 @@ UNRANKED = -1  # the rank of a document whose score in a stage is known, but not
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """Documents found for a query, best first.
+    """Documents found for a query, best first."""
 
-    Attributes:
-        docs: Number of each document, int64 (n,): the row of its first passage.
-        rows: Row of each document's best passage, int64 (n,).
-        scores: Score of each document, float64 (n,). The scores descend, except after diversity,
-            after grouping, and at the documents that `followed_by` added.
-        stages: Two arrays for each stage of the search, by its name: the rank that the stage gave
-            to each document, int64 (n,), `UNRANKED`, or 0 if the stage did not find the document;
-            and the score of each document in the stage, float64 (n,).
-    """
-
-    docs: NDArray[np.int64]
-    rows: NDArray[np.int64]
+    docs: NDArray[np.int64]  # (n,); a document is the row of its first passage
+    rows: NDArray[np.int64]  # (n,), of each document's best passage
+    # (n,), descending, except after diversity, grouping and `followed_by`.
     scores: NDArray[np.float64]
+    # By stage: the rank that it gave to each document (n,), `UNRANKED`, or 0 if it did not find the
+    # document; and the document's score in the stage (n,)
     stages: Mapping[str, tuple[NDArray[np.int64], NDArray[np.float64]]] = field(
         default_factory=dict
     )
@@ -62,8 +55,8 @@ class Ranking:
     def followed_by(self, other: Ranking) -> Ranking:
         """Return the documents of this ranking and then those of another one.
 
-        If only one of the rankings has a stage, the documents of the other ranking get the rank 0
-        and the score 0 in this stage.
+        In a stage that only one of them has, the documents of the other get the rank 0 and the
+        score 0.
         """
         stages = {}
         for name in dict.fromkeys([*self.stages, *other.stages]):
@@ -95,7 +88,6 @@ class Ranking:
 
 
 def _absent(n: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Ranks and scores of documents in a stage that did not find them."""
     return np.zeros(n, np.int64), np.zeros(n)
 
 
@@ -110,36 +102,23 @@ _LIMITS = 20  # number of limits of ranks; the last one is above any number of d
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The documents that dense or lexical search found for a query, with both scores of each.
+    """The documents that dense or lexical search found for a query; all arrays are (n,)."""
 
-    Attributes:
-        docs: Number of each document, int64 (n,), ascending.
-        rows: Row of each document's best passage by its vector, int64 (n,).
-        dense_ranks: Rank of each document in the dense stage, int64 (n,); 0: not found there.
-        dense_scores: Score of each document by the metric of the index, float64 (n,).
-        dense: The dense part of the fused score, float64 (n,); see `dense_part`.
-        lexical_ranks: Rank in the lexical stage, int64 (n,); 0: not found there.
-        lexical_scores: BM25 score of each document, float64 (n,); 0: no word of the query matches.
-        lexical: The lexical part of the fused score, float64 (n,); see `lexical_part`.
-    """
-
-    docs: NDArray[np.int64]
-    rows: NDArray[np.int64]
-    dense_ranks: NDArray[np.int64]
-    dense_scores: NDArray[np.float64]
-    dense: NDArray[np.float64]
-    lexical_ranks: NDArray[np.int64]
-    lexical_scores: NDArray[np.float64]
-    lexical: NDArray[np.float64]
+    docs: NDArray[np.int64]  # ascending
+    rows: NDArray[np.int64]  # of each document's best passage by its vector
+    dense_ranks: NDArray[np.int64]  # 0: not found by the dense stage
+    dense_scores: NDArray[np.float64]  # by the metric of the index
+    dense: NDArray[np.float64]  # part of the fused score; see `dense_part`
+    lexical_ranks: NDArray[np.int64]  # 0: not found by the lexical stage
+    lexical_scores: NDArray[np.float64]  # of BM25; 0: no word of the query matches
+    lexical: NDArray[np.float64]  # part of the fused score; see `lexical_part`
 
 
 def dense_part(cosines: NDArray[np.float64], unrelated: float) -> NDArray[np.float64]:
     """Map cosines so that unrelated texts of the model have about 0, and equal ones 1.
 
-    Args:
-        cosines: Cosines of query and documents, (n,).
-        unrelated: Mean cosine of unrelated texts, which belongs to the model. Up to `LOW_COSINE`,
-            the cosines are returned as they are.
+    ``unrelated`` is the mean cosine of unrelated texts, which belongs to the model. Up to
+    `LOW_COSINE`, the cosines are returned as they are.
     """
     return cosines if unrelated <= LOW_COSINE else (cosines - unrelated) / (1 - unrelated)
 
@@ -147,12 +126,10 @@ def dense_part(cosines: NDArray[np.float64], unrelated: float) -> NDArray[np.flo
 def lexical_part(scores: NDArray[np.float64], most: float) -> NDArray[np.float64]:
     """Divide BM25 scores (n,) by the most that BM25 can give to the query; at most 1.
 
-    Args:
-        scores: The scores.
-        most: Sum of the inverse document frequencies of the query's words that the index has; a
-            repeated word counts as often as it occurs. The words of a phrase count one by one. In a
-            fuzzy search, a word that the index lacks counts by the nearest word that it has. Title
-            weights raise a score, but not the limit. 0: no word of the query is in the index.
+    ``most`` is the sum of the inverse document frequencies of the query's words that the index has;
+    0: it has none. A repeated word counts as often as it occurs, and the words of a phrase one by
+    one. In a fuzzy search, a word that the index lacks counts by the nearest word that it has.
+    Title weights raise a score, but not the limit.
     """
     return np.minimum(scores / most, 1.0) if most > 0 else np.zeros(len(scores))
 
@@ -160,10 +137,10 @@ def lexical_part(scores: NDArray[np.float64], most: float) -> NDArray[np.float64
 def fuse(candidates: Candidates, settings: Fusion, n: int | None = None) -> Ranking:
     """Rank the documents of two stages by their fused score; return the n best, or all.
 
-    The order is that of the blocks of `blocks_of`, and within a block that of the scores. So the
+    The order is that of the blocks of `blocks_of`, and within a block that of the scores, so the
     first documents are the same however many are asked for. A stage of weight 0 adds no documents
-    to a block; its documents follow all others. Documents with equal scores are ordered by the
-    better of their two ranks, then by row.
+    to a block; its documents follow all others. Equal scores are ordered by the better rank, then
+    by row.
     """
     dense_ranks, lexical_ranks = candidates.dense_ranks, candidates.lexical_ranks
     dense_ranks = np.where(dense_ranks > 0, dense_ranks, _NO_RANK)
@@ -204,12 +181,7 @@ def _reciprocal(ranks: NDArray[np.int64], settings: Fusion) -> NDArray[np.float6
 def beyond(candidates: Candidates, settings: Fusion, n: int, *, by_cosine: bool) -> float:
     """Return an upper limit of the scores of all documents that neither stage ranks up to n.
 
-    Args:
-        candidates: The documents that a stage ranks up to n.
-        settings: The fusion.
-        n: A rank from ``settings.depth`` on.
-        by_cosine: Whether the dense stage ranks by cosine. The order by another metric says nothing
-            of the cosines, which are at most 1.
+    ``candidates`` are the documents that a stage ranks up to n, a rank from ``settings.depth`` on.
     """
     if np.count_nonzero(candidates.dense_ranks) < n:
         return -np.inf  # dense search ranks every document, so there are no others
@@ -217,6 +189,7 @@ def beyond(candidates: Candidates, settings: Fusion, n: int, *, by_cosine: bool)
         return 0.0
     words = candidates.lexical[candidates.lexical_ranks > 0]
     lexical = words.min() if len(words) >= n else 0.0
+    # The order by another metric says nothing of the cosines, which are at most 1.
     dense = candidates.dense[candidates.dense_ranks > 0].min() if by_cosine else 1.0
     return float(settings.dense_weight * dense + (1 - settings.dense_weight) * lexical)
 

@@ -41,22 +41,15 @@ def best_sentences(
     vector: NDArray[np.float32] | None = None,
     embedder: Callable[[], TextEmbedder] | None = None,
 ) -> list[str]:
-    """Pick from each passage the sentence that best answers a query.
+    """Pick from each passage the sentence that best answers a query; "" if there is no text.
 
     The score of a sentence is the sum of the inverse document frequencies of the words that it
-    shares with the query. If no sentence of a passage shares a word, the sentence whose vector is
-    nearest to the vector of the query is picked from the first `SENTENCES` sentences.
+    shares with the query; the first of equally good ones is picked. If no sentence of a passage
+    shares a word, it is the one nearest to ``vector`` (dim,), among the first `SENTENCES`
+    sentences.
 
-    Args:
-        snapshot: The state of the index that has the passages.
-        query: The query.
-        passages: The passages; a passage without text gives "".
-        vector: Vector of the query, float32 (dim,); None: no sentence is embedded.
-        embedder: Returns the embedder that made the vector; it is called only if it is needed. At
-            most `TOKENS` tokens of all passages are embedded, in one call of the embedder.
-
-    Returns:
-        One sentence for each passage; the first of equally good ones.
+    ``embedder`` is called only if it is needed. At most `TOKENS` tokens of all passages are
+    embedded, in one call of the embedder; without a vector, none are.
     """
     # See "The best sentence of a hit is chosen by words" in docs/decisions.md.
     groups = [split_sentences(p[:CHARS], wrapped=True) or [""] for p in passages]
@@ -72,10 +65,7 @@ def best_sentences(
 
 
 def _by_index(snapshot: Snapshot, query: str) -> Shared:
-    """Make the function `Shared` for a query, with document frequencies from the index.
-
-    Words are shared if they have the same stem. Stop words are ignored.
-    """
+    """Make `Shared` for a query: by stems without stop words, with the frequencies of the index."""
     lexical = snapshot.lexical
     terms = set(lexical.reader.terms(query).tolist()) - {STOP_WORD}
     counts = {term: lexical.postings_of(term)[1] for term in terms}
@@ -89,10 +79,9 @@ def _by_index(snapshot: Snapshot, query: str) -> Shared:
 
 
 def _by_page(query: str, groups: Sequence[Sequence[str]]) -> Shared:
-    """Make the function `Shared` for a query, with frequencies from the sentences of the passages.
+    """Make `Shared` for a query and an index without lexical data.
 
-    This is for an index without lexical data, which has no document frequencies. Words are not
-    stemmed, and stop words count too.
+    The frequencies are those in the sentences. Words are not stemmed, and stop words count too.
     """
     words = _words(query)
     counts = Counter(word for group in groups for text in group for word in words & _words(text))
@@ -104,10 +93,7 @@ def _by_page(query: str, groups: Sequence[Sequence[str]]) -> Shared:
 def _nearest(
     groups: Sequence[Sequence[str]], query: NDArray[np.float32], embedder: TextEmbedder
 ) -> list[str]:
-    """Return the sentence of each group that is nearest to a query.
-
-    Only sentences within the budget of `TOKENS` tokens are compared.
-    """
+    """Return the sentence of each group that is nearest to a query, of those `_within_budget`."""
     tokens = embedder.tokenize([text for group in groups for text in group], task="document")
     starts = np.cumsum([0, *map(len, groups)])
     rows = np.array(list(_within_budget(starts, tokens.lengths)), dtype=np.int64)
@@ -119,13 +105,9 @@ def _nearest(
 
 
 def _within_budget(starts: NDArray[np.int64], lengths: NDArray[np.int32]) -> Iterator[int]:
-    """Yield indices of sentences: the first of each passage, then the second of each, and so on.
+    """Yield indices of each passage's first sentence, then of the second ones, up to a budget.
 
-    The function stops before the sentence that would bring the sum of tokens above `TOKENS`.
-
-    Args:
-        starts: Index of the first sentence of each passage, then the number of all sentences.
-        lengths: Number of tokens of each sentence.
+    ``starts`` has the index of the first sentence of each passage, then the number of sentences.
     """
     used = 0
     for rank in range(int(np.diff(starts).max())):
@@ -141,13 +123,7 @@ def _words(text: str) -> set[str]:
 
 
 def read_hits(snapshot: Snapshot, ranking: Ranking, n_before: int = 0) -> list[Hit]:
-    """Read the documents of a ranking and return them as hits, in the same order.
-
-    Args:
-        snapshot: The state of the index that was searched.
-        ranking: The documents.
-        n_before: Number of documents on earlier pages of the result.
-    """
+    """Read the documents of a ranking as hits, in its order; ``n_before`` are on earlier pages."""
     passages = snapshot.fetch(ranking.rows)
     return [
         Hit(
@@ -168,19 +144,15 @@ def read_hits(snapshot: Snapshot, ranking: Ranking, n_before: int = 0) -> list[H
 
 
 def body_of(hit: Hit) -> str:
-    """Return the best passage of a hit, without the title.
+    """Return the best passage of a hit without the title, or the title if it has nothing else.
 
-    `Hit.text` must be the whole text of the document. If the passage contains only the title, the
-    title is returned.
+    `Hit.text` must be the whole text of the document.
     """
     return _body(hit) or hit.title
 
 
 def without_rest(hit: Hit) -> Hit:
-    """Return a hit whose text is only its best passage.
-
-    The text of the given hit must be the whole text of the document.
-    """
+    """Return a hit whose text, the whole text of the document, is cut to its best passage."""
     start, end = passage_in_text(hit)
     if (start, end) == (0, len(hit.text)):
         return hit
@@ -231,16 +203,7 @@ class AnswerReader(Protocol):
 
 
 def with_answers(reader: AnswerReader, query: str, hits: Sequence[Hit], depth: int) -> list[Hit]:
-    """Fill `Hit.answer` of the first hits with the answer in their best passage.
-
-    The hits keep their order.
-
-    Args:
-        reader: The model.
-        query: The question.
-        hits: Hits with their whole texts, best first.
-        depth: Number of hits to read, from the first on.
-    """
+    """Fill `Hit.answer` of the first ``depth`` hits from their passages; texts must be whole."""
     places = [passage_in_text(hit) for hit in hits[:depth]]
     read = [
         (hit, start, end) for hit, (start, end) in zip(hits, places, strict=False) if end > start
@@ -257,16 +220,7 @@ def with_answers(reader: AnswerReader, query: str, hits: Sequence[Hit], depth: i
 def within_memory(
     snapshot: Snapshot, block: Sequence[Retrieved], budget: int | None
 ) -> Iterator[Sequence[Retrieved]]:
-    """Split queries into parts, so that the texts of a part's hits fit into 1/32 of the budget.
-
-    Args:
-        snapshot: State of the index that was searched.
-        block: The documents found for each query.
-        budget: Memory limit of the process in bytes; None: no limit.
-
-    Raises:
-        ConfigError: The texts of one query's hits do not fit.
-    """
+    """Split queries into parts, so that the texts of a part's hits fit into 1/32 of the budget."""
     if budget is None:
         yield block
         return
@@ -300,14 +254,8 @@ def page_hits(
 ) -> list[Hit]:
     """Read the documents of a result page as hits.
 
-    Args:
-        snapshot: State of the index that was searched.
-        found: The documents of the page.
-        options: The options of the search.
-        reader: Answers the query from the passages of the first hits; None: hits get no answer.
-        highlight: Whether to fill `Hit.best_sentence` and `Hit.matched_words`.
-        embedder: Returns the model of the index, which is used to choose the best sentence if no
-            sentence shares a word with the query; None: only words decide.
+    ``embedder`` returns the model of the index, which chooses the best sentence if no sentence
+    shares a word with the query; None: only words decide.
     """
     ranking = best_passages(snapshot, found.query, found.ranking, found.near, group=options.group)
     hits = read_hits(snapshot, ranking, found.n_before)
@@ -324,7 +272,6 @@ def _highlighted(
     hits: list[Hit],
     embedder: Callable[[], TextEmbedder] | None,
 ) -> list[Hit]:
-    """Fill `Hit.best_sentence` and `Hit.matched_words` of each hit."""
     bodies = [body_of(hit) for hit in hits]
     texts = [f"{hit.title} {hit.text}" for hit in hits]
     words = informative_words(snapshot, found.query, texts, found.near)
@@ -337,9 +284,6 @@ def _highlighted(
 
 
 def scores_by_id(snapshot: Snapshot, rankings: Sequence[Ranking]) -> Iterator[dict[str, float]]:
-    """Return for each ranking the scores by document id, best first.
-
-    The ids of all rankings are read in one call, before the first result.
-    """
+    """Return for each ranking the scores by document id, best first; one call reads all ids."""
     doc_ids = iter(snapshot.doc_ids(np.concatenate([ranking.docs for ranking in rankings])))
     return (dict(zip(islice(doc_ids, len(r)), r.scores.tolist(), strict=True)) for r in rankings)

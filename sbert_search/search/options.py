@@ -325,12 +325,7 @@ class SearchOptions:
 
 
 def require_queries(queries: Sequence[str]) -> None:
-    """Refuse queries that are not strings or are blank.
-
-    Raises:
-        QueryError: A query is not a string or is blank; the message names its number. Or
-            ``queries`` is a string and not a list of strings.
-    """
+    """Refuse queries that are no list of texts, or of which one is blank."""
     if isinstance(queries, str):
         raise QueryError("The queries are one string; pass a list of strings, or use `search`.")
     for number, query in enumerate(queries, 1):

@@ -36,12 +36,7 @@ def ordered(
 
     The stages are: the reranker, boosts, ``min_score``, diversity, groups, and the page. The first
     four order the candidates, which are the same whichever page is requested. The other documents
-    follow the candidates in the order of retrieval. The texts of the documents are read only if
-    there is a reranker.
-
-    Raises:
-        QueryError: A boost names a column that is absent or has an unsuitable type, the reranker
-            gives scores that are not finite, or the range of its scores is needed and unknown.
+    follow the candidates in the order of retrieval.
     """
     if reranker is not None:
         block = _reranked(snapshot, block, options, reranker)
@@ -52,7 +47,7 @@ def ordered(
 def _on_scale(snapshot: Snapshot, found: Retrieved, options: SearchOptions) -> Ranking:
     """Return the ranking of retrieval with scores on the scale of a fused score, 1 for the best.
 
-    In dense search, this is the dense part alone; in lexical search, the lexical part alone.
+    These are the dense part alone in dense search, and the lexical part alone in lexical search.
     Reciprocal ranks are divided by the score of a document that is the first of both stages.
     """
     ranking, scores = found.ranking, found.ranking.scores
@@ -152,24 +147,12 @@ def diversified(
     diversity: float,
     n: int,
 ) -> Ranking:
-    """Choose documents one by one: each is relevant and unlike those chosen before.
+    """Choose n documents one by one: each is relevant and unlike those chosen before.
 
-    The next document is the one with the highest value of ``(1 - diversity) * relevance -
-    diversity * similarity``. Among documents with equal values, it is the one with the better rank.
-    For the similarity, a document is represented by the stored vector of its best passage. The
-    similarity is the highest cosine between the document and a document chosen before. It is 0 for
-    the first document.
-
-    Args:
-        snapshot: State of the index that the ranking belongs to.
-        ranking: The candidates, best first.
-        relevance: The relevance of each candidate, such as its score, (n_candidates,).
-        diversity: Weight of the similarity, from 0 to 1.
-        n: Number of documents to choose.
-
-    Returns:
-        The chosen documents with unchanged scores. The scores of the stage ``mmr`` are the values
-        of the formula above.
+    The next document is the one with the highest ``(1 - diversity) * relevance - diversity *
+    similarity``; ties go to the better rank. The similarity is the highest cosine, of the stored
+    vectors of best passages, to a document chosen before; 0 for the first one. The scores stay;
+    those of the stage ``mmr`` are the values of the formula.
     """
     n = min(n, len(ranking))
     if n == 0:
@@ -207,20 +190,9 @@ def rerank(
 ) -> list[Ranking]:
     """Order the documents of each query again; one call of the reranker scores all pairs.
 
-    Args:
-        reranker: Scores pairs of query and passage.
-        queries: The queries.
-        texts: The passage of each document of each query.
-        rankings: The documents of each query; if ``fusion.rerank_weight`` is below 1, with scores
-            on the scale of a fused score.
-        fusion: The weight and the range of the reranker's scores.
-        on_scale: Whether later stages add to the scores. If they can be brought to the scale of a
-            fused score, they are, even if only the reranker's scores count.
-
-    Raises:
-        ConfigError: The reranker does not give one score per pair.
-        QueryError: The reranker gives a score that is not finite; or the weight is below 1, and
-            the range of its scores is unknown.
+    If ``fusion.rerank_weight`` is below 1, the rankings have scores on the scale of a fused score.
+    If later stages add to the scores (``on_scale``), the reranker's are brought to that scale if
+    possible, even if only they count.
     """
     weight, scaled = fusion.rerank_weight, scale_of(reranker, fusion)
     if weight < 1 and scaled is None:

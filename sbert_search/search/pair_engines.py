@@ -48,42 +48,24 @@ _CLASSIFIERS = ("ForSequenceClassification", "ForCausalLM")
 
 
 class PairEngine(Protocol):
-    """The software that computes a cross-encoder; it scores one batch of pairs at a time.
-
-    Attributes:
-        name: Name of the engine.
-        num_labels: Number of scores of a pair.
-        labels: Names of these scores.
-        tokenizer: Tokenizer that truncates pairs to the model's limit.
-        batch_tokens: Number of tokens in a batch at which the engine is fast.
-    """
+    """The software that computes a cross-encoder; it scores one batch of pairs at a time."""
 
     name: EngineName
-    num_labels: int
-    labels: tuple[str, ...]
-    tokenizer: TextTokenizer
-    batch_tokens: int
+    num_labels: int  # number of scores of a pair
+    labels: tuple[str, ...]  # names of these scores
+    tokenizer: TextTokenizer  # truncates pairs to the model's limit
+    batch_tokens: int  # of a batch at which the engine is fast
 
     def __call__(self, pairs: Sequence[tuple[str, str]], encoded: EncodedPairs) -> Vectors:
-        """Score pairs in one step, float32 (n, labels).
-
-        Raises:
-            MemoryError: The device has too little memory for a batch of this size.
-        """
+        """Score pairs in one step, float32 (n, labels); `MemoryError`: the batch is too large."""
 
     def start(
         self, pairs: Sequence[tuple[str, str]], encoded: EncodedPairs
     ) -> Callable[[], Vectors]:
-        """Start to score; return a function that waits for the scores.
-
-        Both this method and the returned function raise the errors of `__call__`.
-        """
+        """Start to score; return a function that waits for the scores. Errors as for `__call__`."""
 
     def fastest_precision(self) -> Verdict | None:
-        """Measure whether the CPU computes the model faster in fp32 or in bf16.
-
-        Return None if the engine measures nothing. Then fp32 is used.
-        """
+        """Measure whether the CPU is faster in fp32 or bf16; None: not measured, fp32 is used."""
 
     def move(self, device: torch.device, dtype: torch.dtype) -> None:
         """Move the model to a device and a precision."""
@@ -180,12 +162,6 @@ def open_pair_model(
     """Find a cross-encoder, choose an engine that can compute it, load it and check its scores.
 
     A model in memory is switched to evaluation mode; its device and precision do not change.
-
-    Raises:
-        ConfigError: The device, engine or precision is not available, or differs from that of a
-            model in memory.
-        ModelError: The model cannot be found or loaded, is not a cross-encoder, or computes wrong
-            scores.
     """
     if not isinstance(model, (str, Path)):
         own: PairEngine

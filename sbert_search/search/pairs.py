@@ -34,16 +34,12 @@ _ROUNDING = 1e-5  # largest error of a float32 dot product, relative to the norm
 class Pairs:
     """Pairs of documents, each named by the row of its first passage.
 
-    Attributes:
-        first: The earlier document, int64 (n,).
-        second: The later document, int64 (n,).
-        scores: Float32 (n,); a cosine is at most 1. Documents with several passages have the score
-            of the two passages, one of each document, that are closest to each other.
+    Documents with several passages have the score of the two that are closest to each other.
     """
 
-    first: NDArray[np.int64]
-    second: NDArray[np.int64]
-    scores: NDArray[np.float32]
+    first: NDArray[np.int64]  # the earlier document, (n,)
+    second: NDArray[np.int64]  # the later document, (n,)
+    scores: NDArray[np.float32]  # (n,); a cosine is at most 1
 
     def __len__(self) -> int:
         return len(self.scores)
@@ -55,17 +51,11 @@ class Pairs:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The live (not deleted) rows of an index.
-
-    Attributes:
-        snapshot: State of the index.
-        rows: Row numbers, ascending, (n,).
-        docs: Row of the first passage of each row's document, (n,).
-    """
+    """The live (not deleted) rows of an index."""
 
     snapshot: Snapshot
-    rows: NDArray[np.int64]
-    docs: NDArray[np.int64]
+    rows: NDArray[np.int64]  # ascending, (n,)
+    docs: NDArray[np.int64]  # row of the first passage of each row's document, (n,)
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> _Rows:
@@ -88,15 +78,11 @@ class _Rows:
 
 @dataclass(frozen=True, slots=True)
 class _Limit:
-    """The limits that decide which pairs are kept.
+    """The limits that decide which pairs are kept."""
 
-    Attributes:
-        floor: Returns the lowest score that is kept; this score may rise during the search.
-        most: Maximum number of pairs of rows to keep, the best first: for each tile in the exact
-            way, for each row in the approximate way; None: no maximum.
-    """
-
-    floor: Callable[[], float]
+    floor: Callable[[], float]  # returns the lowest score that is kept, which may rise
+    # Number of pairs of rows to keep, the best first: of each tile in the exact way, of each row in
+    # the approximate way; None: all.
     most: int | None = None
 
 
@@ -107,22 +93,13 @@ def close_pairs(
     *,
     exact: bool | None = None,
 ) -> Iterator[Pairs]:
-    """Find every pair of documents with a score of at least a threshold, each pair once.
+    """Yield each pair of documents with a score of at least a threshold, in blocks, each pair once.
 
-    Args:
-        snapshot: State of the index. Its metric, cosine or dot product, gives the scores.
-        threshold: Lowest score of a pair, or a cosine that is lower by the rounding error of
-            `least_score`.
-        advance: Called with the number of rows of each block after it is done.
-        exact: Whether to use the exact way, which compares all rows with each other, or the
-            approximate way. None: use the exact way only if the index has no FAISS file.
-
-    Yields:
-        Blocks of pairs. If every document has one passage, the exact way holds the pairs of one
-        tile in memory. In the other cases, all pairs of about `LEFT_ROWS` rows are held.
-
-    Raises:
-        QueryError: The metric of the index is euclidean, or the threshold is NaN.
+    The metric of the index, cosine or dot product, gives the scores. Cosines may be lower than the
+    threshold by the rounding error of `least_score`. ``exact``: compare all rows with each other;
+    None: only if the index has no FAISS file. If every document has one passage, the exact way
+    holds the pairs of one tile in memory. In the other cases, all pairs of about `LEFT_ROWS` rows
+    are held. ``advance`` gets the number of rows of each block after it is done.
     """
     _refuse_nan(threshold)
     floor = least_score(threshold, snapshot.settings.metric, snapshot.settings.dtype)
@@ -137,18 +114,7 @@ def best_pairs(
     *,
     exact: bool | None = None,
 ) -> Pairs:
-    """Find the pairs with the best scores, best first; equal scores are ordered by rows.
-
-    Args:
-        snapshot: As for `close_pairs`.
-        most: Maximum number of pairs to return, at least 1.
-        threshold: As for `close_pairs`.
-        advance: As for `close_pairs`.
-        exact: As for `close_pairs`.
-
-    Raises:
-        QueryError: As for `close_pairs`; or ``most`` is below 1.
-    """
+    """Find the ``most`` pairs with the best scores, best first; ties are ordered by rows."""
     _refuse_nan(threshold)
     if most < 1:
         raise QueryError(f"most is {most}; it must be at least 1.")
@@ -169,11 +135,9 @@ def best_pairs(
 
 
 def clusters(pairs_found: Iterable[Pairs]) -> list[list[int]]:
-    """Return the connected components of the graph whose edges are the pairs.
+    """Return the connected components of the graph whose edges are the pairs, the largest first.
 
-    Returns:
-        Clusters, the largest first. A document is named by the row of its first passage; these
-        rows are ascending in each cluster.
+    A document is named by the row of its first passage; these rows are ascending in each cluster.
     """
     parent: dict[int, int] = {}
 
@@ -220,9 +184,7 @@ def _find(live: _Rows, limit: _Limit, advance: Advance, exact: bool | None) -> I
 def _by_tiles(live: _Rows, start: int, stop: int, limit: _Limit) -> Iterator[Pairs]:
     """Compare the rows of a block with each other and with all later rows.
 
-    Products in float32 select the pairs whose score may be within the limit. The scores of these
-    pairs in float64 decide. See "Pairs come from tiles in float32, decided in float64" in
-    docs/decisions.md.
+    See "Pairs come from tiles in float32, decided in float64" in docs/decisions.md.
     """
     left, metric = live.vectors(start, stop), live.snapshot.settings.metric
     for right_start in range(start, len(live.rows), RIGHT_ROWS):
@@ -245,9 +207,8 @@ def _by_tiles(live: _Rows, start: int, stop: int, limit: _Limit) -> Iterator[Pai
 def _by_search(live: _Rows, start: int, stop: int, limit: _Limit) -> Iterator[Pairs]:
     """Search the index for the neighbours of each row of a block.
 
-    If the scores of all neighbours found for a row reach the lowest score that is kept, the row may
-    have further such neighbours. The search for this row is then repeated for eight times as many
-    neighbours.
+    If all neighbours found for a row reach the lowest score that is kept, it may have further ones,
+    and is searched again for eight times as many.
     """
     snapshot, k = live.snapshot, NEIGHBOURS
     max_k = snapshot.n_rows if limit.most is None else min(limit.most + 1, snapshot.n_rows)
@@ -280,9 +241,5 @@ def _joined(parts: list[Pairs]) -> Pairs:
 
 
 def _largest_norm(vectors: NDArray[np.float32]) -> float:
-    """Return the largest norm of some rows.
-
-    It is computed in float32. This is faster than `norms.largest_norm`, and exact enough to bound
-    rounding errors.
-    """
+    """Return the largest norm in float32: faster than `norms.largest_norm`, exact enough here."""
     return float(np.sqrt(np.einsum("nd,nd->n", vectors, vectors).max()))

@@ -32,15 +32,10 @@ QueriesLike: TypeAlias = Sequence[str] | NDArray[np.floating]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Checked queries.
+    """Checked queries."""
 
-    Attributes:
-        texts: The text of each query, "" for a query that is only a vector.
-        vectors: The given vector of each query, float32 (n_queries, dim). None: no vectors are
-            given, so the model computes them.
-    """
-
-    texts: Sequence[str]
+    texts: Sequence[str]  # "" for a query that is only a vector
+    # The given ones, (n_queries, dim); None: the model computes them.
     vectors: NDArray[np.float32] | None = None
 
     def __len__(self) -> int:
@@ -62,20 +57,8 @@ def ask(
     """Check queries; if the mode is ``auto``, choose a mode for them.
 
     ``auto`` is dense for a query without a text, and lexical for a text without a vector if the
-    index has no model.
-
-    Args:
-        snapshot: State of the index to search.
-        queries: Texts or vectors.
-        vectors: Vectors of the texts, (n_queries, dim); None: the model computes them.
-        options: The options of the search.
-        needs_text: A part of the search that reads the texts of queries in every mode, such as "A
-            reranker", for the message; "": there is no such part.
-
-    Raises:
-        QueryError: A query is blank, is neither a text nor a vector of the index, or is a vector of
-            zeros and the metric is cosine; the numbers of texts and vectors differ; a vector is
-            given that the search does not use; or a text is missing that the search reads.
+    index has no model. ``needs_text`` names a part of the search that reads the texts of queries in
+    every mode, such as "A reranker", for the message.
     """
     if _are_vectors(queries):
         if vectors is not None:
@@ -102,20 +85,9 @@ def ask(
 
 
 def query_vectors(snapshot: Snapshot, values: object, shown: str) -> NDArray[np.float32]:
-    """Check vectors that are compared with those of an index.
+    """Check vectors that are compared with those of an index; return them as float32 (n, dim).
 
-    Args:
-        snapshot: State of the index.
-        values: Vectors (n, dim).
-        shown: Name of the vectors in messages, such as "The query".
-
-    Returns:
-        Float32 (n, dim).
-
-    Raises:
-        QueryError: The vectors are no arrays of numbers, have another shape or dimension than
-            those of the index, have a value that is not finite, or, if the metric is not cosine,
-            have a norm above `MAX_NORM`.
+    ``shown`` is their name in messages, such as "The query".
     """
     try:
         with np.errstate(over="ignore"):
@@ -160,11 +132,7 @@ def _as_array(values: object, shown: str) -> NDArray[np.floating]:
 
 
 def load_vectors(path: Path) -> NDArray[np.floating]:
-    """Read the vectors of queries from an ``.npy`` file: (n_queries, dim), or (dim,) for one.
-
-    Raises:
-        QueryError: The file cannot be read, or holds an array of another kind or shape.
-    """
+    """Read the vectors of queries from an ``.npy`` file: (n_queries, dim), or (dim,) for one."""
     try:
         array = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
@@ -212,17 +180,11 @@ _OPERATOR = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """A word or phrase that documents must have, or must not have.
+    """A word or phrase that documents must have, or must not have."""
 
-    Attributes:
-        text: The word or phrase, without its operator.
-        quoted: Whether the text was in quotes, which means that it must occur exactly as written.
-        excluded: Whether documents must not have the word or phrase.
-    """
-
-    text: str
-    quoted: bool = False
-    excluded: bool = False
+    text: str  # without its operator
+    quoted: bool = False  # it must occur exactly as written
+    excluded: bool = False  # documents must not have it
 
     def __str__(self) -> str:
         words = f'"{self.text}"' if self.quoted else self.text
@@ -231,24 +193,14 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class ParsedQuery:
-    """A query without its operators.
+    """A query without its operators."""
 
-    Attributes:
-        text: The text to embed and to score: the query without the words to exclude, and without
-            the plus signs and quotes of operators. A query without operators is unchanged.
-        clauses: The demands of the operators; a document must meet all of them.
-    """
-
-    text: str
-    clauses: tuple[Clause, ...] = ()
+    text: str  # to embed and to score: without excluded words, plus signs and quotes
+    clauses: tuple[Clause, ...] = ()  # a document must meet all of them
 
 
 def parse_query(query: str) -> ParsedQuery:
-    """Find the operators in a query. A query of several lines has none: it is taken for plain text.
-
-    Raises:
-        QueryError: The query has only words to exclude.
-    """
+    """Find the operators in a query. A query of several lines has none: it is plain text."""
     clauses: list[Clause] = []
     kept: list[str] = []
     end = 0
@@ -270,12 +222,9 @@ def parse_query(query: str) -> ParsedQuery:
 
 
 def _clause(match: re.Match[str]) -> Clause | None:
-    """Return the clause of a match of `_OPERATOR`; None if it contains no word to look up.
-
-    A query that begins with a sign and a digit, as "-5 degrees" and "+49 170" do, begins with a
-    number.
-    """
+    """Return the clause of a match of `_OPERATOR`; None if it contains no word to look up."""
     if (word := match["word"]) is not None:
+        # A query that begins with a sign and a digit, as "-5 degrees", begins with a number.
         is_number = not word[0].isalpha() and not match.string[: match.start()].strip()
         return None if is_number else Clause(word, excluded=match["word_sign"] == "-")
     text = match["straight"] if match["straight"] is not None else match["curly"]
@@ -294,19 +243,12 @@ Examples: TypeAlias = Example | Sequence[Example] | Sequence[float]
 def example_query(
     snapshot: Snapshot, like: Examples, unlike: Examples = ()
 ) -> tuple[NDArray[np.float32], list[str]]:
-    """Compute a query vector from examples.
+    """Compute a query vector (dim,) from examples; also return the ids of the documents among them.
 
     Let p be the mean of the vectors of ``like``, and n the mean of the vectors of ``unlike``. The
     query vector is p + (p - n), or p if ``unlike`` is empty. This is the "average vector" strategy
     of Qdrant's recommendation API. The vector of a document is the mean of the vectors of its
     passages. If the metric is cosine, every vector is scaled to norm 1 first.
-
-    Returns:
-        The query vector, float32 (dim,), and the ids of the documents among the examples.
-
-    Raises:
-        QueryError: There is no example, an id is not in the index, a vector has another shape or a
-            value that is not finite, or the examples cancel out.
     """
     like, unlike = _as_list(like), _as_list(unlike)
     if not like:

@@ -47,17 +47,11 @@ def _require_pairs(pairs: Sequence[object]) -> None:
 
 
 class RankedText(TypedDict):
-    """A text and its score for a query, as ``CrossEncoder.rank`` of sentence-transformers returns.
+    """A text and its score for a query, as ``CrossEncoder.rank`` returns it."""
 
-    Attributes:
-        corpus_id: Index of the text in the list of documents.
-        score: The model's score; higher is better.
-        text: The text itself, if ``return_documents`` is true.
-    """
-
-    corpus_id: int
-    score: float
-    text: NotRequired[str]
+    corpus_id: int  # index of the text in the list of documents
+    score: float  # higher is better
+    text: NotRequired[str]  # with ``return_documents``
 
 
 class Reranker:
@@ -273,11 +267,7 @@ class Reranker:
         return self._launcher.launch(encoded.lengths, start, most=batch_size)
 
     def _windows(self, pairs: Sequence[Pair]) -> Iterator[tuple[NDArray[np.int64], EncodedPairs]]:
-        """Sort pairs by length, longest first, and tokenise them in groups ("windows").
-
-        Yields:
-            The indices of the pairs of a group, and the tokenised pairs.
-        """
+        """Yield groups ("windows") of pairs, the longest first: their indices, and their tokens."""
         order = np.argsort([-len(first) - len(second) for first, second in pairs], kind="stable")
         size = self._launcher.window
         for start in range(0, len(pairs), size):
@@ -313,11 +303,7 @@ class PairModel(Protocol):
 
 
 def require_one_label(reranker: PairModel) -> None:
-    """Refuse a reranker that gives several scores for a pair.
-
-    Raises:
-        ConfigError: The reranker has several labels.
-    """
+    """Refuse a reranker that gives several scores for a pair."""
     if reranker.num_labels != 1:
         raise ConfigError(
             f"{reranker.identity.name} has {reranker.num_labels} labels, so no single score to "
@@ -326,16 +312,10 @@ def require_one_label(reranker: PairModel) -> None:
 
 
 class BestWindow:
-    """A reranker that reads long texts in windows instead of cutting them.
+    """A reranker that reads long texts in windows instead of cutting them; the best window counts.
 
-    Args:
-        reranker: Scores each window; it must give one score for a pair.
-        most: Maximum number of windows of a text that are scored. If a text has more windows,
-            evenly spaced windows are scored, including the first and the last. If this is 1, long
-            texts are truncated, as by `Reranker`.
-
-    Raises:
-        ConfigError: ``most`` is below 1, or the reranker has several labels.
+    If a text has more than ``most`` windows, evenly spaced ones are scored, including the first and
+    the last. If ``most`` is 1, long texts are truncated, as by `Reranker`.
     """
 
     def __init__(self, reranker: PairModel, most: int = 4) -> None:
@@ -357,7 +337,7 @@ class BestWindow:
         return self.reranker.identity
 
     def probabilities(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Turn scores of `predict` (n,) into probabilities; see `Reranker.probabilities`."""
+        """Turn scores of `predict` (n,) into probabilities."""
         return self.reranker.probabilities(scores)
 
     def predict(self, pairs: Sequence[Pair]) -> Vectors:
@@ -378,10 +358,7 @@ class BestWindow:
         return best
 
     def _windows(self, query: str, text: str) -> list[str]:
-        """Cut a text into at most ``most`` windows that fit into the model together with the query.
-
-        If the query leaves too little room, the whole text is returned.
-        """
+        """Cut a text into at most ``most`` windows that fit into the model with the query."""
         used = len(self._tokenizer.encode([query])[0][0])
         if used + _LEAST_ROOM > self._room:
             return [text]

@@ -44,56 +44,33 @@ _COMPLETED = 4096
 
 @dataclass(frozen=True, slots=True)
 class Retrieved:
-    """The documents found for a query.
+    """The documents found for a query."""
 
-    Attributes:
-        asked: The query as it was asked, "" for a vector.
-        query: The query without its operators and the words that it excludes.
-        vector: The vector of the query, (dim,); None in lexical search.
-        ranking: The documents. If a later stage reorders documents, such as a reranker, these are
-            its candidates, and the other documents are in ``others``.
-        others: Documents that rank behind those of ``ranking``, which later stages do not reorder:
-            those beyond the candidates and, with ``group_by``, further members of the groups found
-            and members of further groups. None: there are no such documents.
-        n_before: Number of documents on earlier pages of the result.
-        near: Finds words of the index that are spelt like a word of the query. None: the search is
-            not fuzzy, or it is dense and the query requires no word.
-    """
-
-    asked: str
-    query: str
-    vector: NDArray[np.float32] | None
-    ranking: Ranking
+    asked: str  # as it was asked; "" for a vector
+    query: str  # without its operators and the words that it excludes
+    vector: NDArray[np.float32] | None  # (dim,); None in lexical search
+    ranking: Ranking  # if a later stage reorders documents, only its candidates
+    # Documents behind those of ``ranking``, which later stages do not reorder: those beyond the
+    # candidates and, with ``group_by``, further members of the groups found and members of further
+    # groups.
     others: Ranking | None = None
-    n_before: int = 0
-    near: NearWords | None = None
+    n_before: int = 0  # number of documents on earlier pages
+    near: NearWords | None = None  # None: not fuzzy, or dense and no word required
 
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """A search for queries with the same clauses.
-
-    A clause is a word or phrase that documents must, or must not, contain.
-
-    Attributes:
-        snapshot: State of the index to search.
-        options: The options of the search.
-        mask: The rows to search; None: all live rows.
-        near: Finds words of the index that are spelt like a word of the query; None: the search is
-            not fuzzy.
-        fills: Whether lexical search appends the documents of the mask that BM25 does not find. All
-            documents of the mask contain the required words. BM25 does not find them if these words
-            are stop words, which it ignores.
-    """
+    """A search for queries with the same clauses: words or phrases, required or excluded."""
 
     snapshot: Snapshot
     options: SearchOptions
-    mask: RowMask | None
-    near: NearWords | None
+    mask: RowMask | None  # None: all live rows
+    near: NearWords | None  # None: the search is not fuzzy
+    # Whether lexical search appends the documents of the mask that BM25 does not find, because
+    # their required words are stop words, which it ignores.
     fills: bool
 
     def by_words(self, queries: Sequence[str], n: int) -> list[Ranking]:
-        """Rank the n documents with the best BM25 score for each query."""
         matched = matching_documents(self.snapshot, queries, n, self.mask, self.near)
         found = [each.ranking for each in matched]
         if self.mask is None or not self.fills:
@@ -106,14 +83,7 @@ class _Search:
 def query_blocks(
     snapshot: Snapshot, asked: Asked, options: SearchOptions, at_once: int
 ) -> Iterator[Asked]:
-    """Yield queries in blocks that are answered together.
-
-    Args:
-        snapshot: State of the index to search.
-        asked: The queries.
-        options: The options of the search.
-        at_once: Largest number of documents that are found for the queries of a block.
-    """
+    """Yield queries in blocks, each of one query or of at most ``at_once`` documents in all."""
     grouped = options.group_size * (options.offset + options.k) if options.group_by else 0
     most = snapshot.n_docs if options.group else snapshot.n_rows
     depth = min(whole_blocks(options.depth, options.fusion.depth) + grouped, most)
@@ -131,18 +101,8 @@ def retrieve(
 ) -> list[Retrieved]:
     """Find the best ``options.depth`` documents for each query, the candidates and those behind.
 
-    Queries with the same clauses (required and excluded words) are ranked together.
-
-    Args:
-        snapshot: State of the index to search.
-        asked: The queries.
-        options: The options of the search, with a mode other than ``auto``.
-        embedder: Returns the model; called neither in lexical search nor if vectors are given.
-
-    Raises:
-        QueryError: The filter is wrong, or the model gives a vector that is not finite.
-        NoLexicalData: The mode or an operator of a query needs lexical data, and the index was
-            built without it.
+    Queries with the same clauses are ranked together. The mode must not be ``auto``. ``embedder``
+    is called neither in lexical search nor if vectors are given.
     """
     if options.group_by is not None:
         from sbert_search.search.facets import require_groups
@@ -192,11 +152,7 @@ def _rankings(
 ) -> list[Ranking]:
     """Rank ``depth`` documents for each query, or passages if ``options.group`` is False.
 
-    Args:
-        search: The state of the index, the options and the mask.
-        queries: The queries.
-        vectors: The vectors of the queries, (n_queries, dim); None: the search is lexical.
-        depth: Number of documents or passages for each query.
+    The vectors are (n_queries, dim); None: the search is lexical.
     """
     snapshot, options = search.snapshot, search.options
     if not options.group and snapshot.n_rows > snapshot.n_docs:
@@ -211,11 +167,10 @@ def _rankings(
 def _fused(
     search: _Search, queries: Sequence[str], vectors: NDArray[np.float32], depth: int
 ) -> list[Ranking]:
-    """Rank the candidates of both stages, and documents behind them; arguments as for `_rankings`.
+    """Rank the candidates of both stages, and documents behind them; passages without ``group``.
 
-    Passages are ranked if ``options.group`` is False. With `SearchOptions.least`, documents below
-    it are left out; of passages, then only the candidates are ranked, since more of them would
-    have to be read, whatever their scores.
+    Documents below `SearchOptions.least` are left out. Of passages, only the candidates are then
+    ranked, since more of them would have to be read, whatever their scores.
     """
     snapshot, fusion, least = search.snapshot, search.options.fusion, search.options.least
     if not search.options.group and snapshot.n_rows > snapshot.n_docs:
@@ -248,7 +203,7 @@ def _fused(
 def _passage_rankings(
     search: _Search, queries: Sequence[str], vectors: NDArray[np.float32] | None, depth: int
 ) -> list[Ranking]:
-    """Rank ``depth`` passages for each query; arguments as for `_rankings`."""
+    """Rank ``depth`` passages for each query; ``docs`` are their documents."""
     snapshot, options = search.snapshot, search.options
     if vectors is None:
         n, least = options.fusion.depth, options.least
@@ -272,29 +227,20 @@ def _near_words(snapshot: Snapshot, options: SearchOptions) -> NearWords | None:
 
 
 def _rows(vectors: NDArray[np.float32] | None, n: int) -> Iterable[NDArray[np.float32] | None]:
-    """Yield the vectors of queries one by one, as matrices of one row."""
+    """Split the vectors of queries into matrices of one row."""
     return [None] * n if vectors is None else np.split(vectors, n)
 
 
 def _for_groups(
     search: _Search, ranking: Ranking, query: str, vector: NDArray[np.float32] | None
 ) -> Ranking:
-    """Find more documents for a query, until there are enough groups with enough documents each.
+    """Find documents to add to a ranking, until there are enough groups of enough documents each.
 
-    A group has enough documents if it has ``options.group_size`` of them, or all that match. The
-    groups on the pages up to the requested one always get enough documents. A later stage, such as
-    reranking, may move any other group of the ranking to these pages. So the other groups get
-    enough documents too, as long as fewer than `_COMPLETED` documents have been ranked.
-
-    Args:
-        search: The state of the index, the options and the mask.
-        ranking: The first ``options.depth`` documents of the query.
-        query: The query.
-        vector: The vector of the query, (1, dim); None: the search is lexical.
-
-    Returns:
-        The documents to add to the ranking: further members of its groups, and members of further
-        groups.
+    They are further members of its groups, and members of further groups. A group has enough
+    documents if it has ``options.group_size`` of them, or all that match. The groups on the pages
+    up to the requested one always get enough documents. A later stage, such as reranking, may move
+    any other group of the ranking to these pages, so the other groups get enough too, as long as
+    fewer than `_COMPLETED` documents have been ranked.
     """
     from sbert_search.search.facets import groups_of, holds_groups, within_groups
 
@@ -314,15 +260,11 @@ def _for_groups(
 
 
 def matching_marks(snapshot: Snapshot, query: str | None, options: SearchOptions) -> Marks:
-    """Mark all documents that match a query: for each segment, bool (n_docs,).
+    """Mark the documents that match a query or, without a query, all that pass the filter.
 
     A document matches if it passes the filter and meets the operators of the query. In lexical and
-    hybrid search it must also have a word of the query, unless the operators require a word.
-
-    Args:
-        snapshot: State of the index to search.
-        query: The query; None: all documents that pass the filter match.
-        options: The options of the search, with a mode other than ``auto``.
+    hybrid search it must also have a word of the query, unless the operators require a word. The
+    mode must not be ``auto``.
     """
     from sbert_search.search.words import documents_of, documents_with_any, word_mask
 
@@ -342,11 +284,7 @@ def matching_marks(snapshot: Snapshot, query: str | None, options: SearchOptions
 
 
 def embed_queries(embedder: TextEmbedder, queries: Sequence[str]) -> NDArray[np.float32]:
-    """Compute the vectors of queries, float32 (n, dim); warn on stderr if queries are truncated.
-
-    Raises:
-        QueryError: A vector is not finite.
-    """
+    """Compute the vectors of queries, float32 (n, dim); warn on stderr if queries are truncated."""
     tokens = embedder.tokenize(queries, task="query")
     if tokens.lost.any():
         which = f"{np.count_nonzero(tokens.lost):,} of {len(queries):,} queries are"

@@ -35,11 +35,10 @@ from sbert_search.text.tokens.chunking import PIECE_CHARS, pieces
 
 
 class Phrase:
-    r"""Consecutive words, in upper or lower case, separated by spaces or punctuation only.
+    """Consecutive words, in upper or lower case, separated by spaces or punctuation only.
 
-    Args:
-        text: A text with at least one word. Unlike the words of the index, its words may have a
-            single character or be stop words, and they are not stemmed.
+    Unlike the words of the index, they may have a single character or be stop words, and they are
+    not stemmed. The text needs at least one word.
     """
 
     def __init__(self, text: str) -> None:
@@ -65,18 +64,7 @@ def documents_with(
     titles: bool,
     advance: Advance,
 ) -> NDArray[np.bool_]:
-    """Read documents of a segment, a part of the index; return which have a phrase, bool (n_docs,).
-
-    Args:
-        phrase: The phrase.
-        segment: The segment.
-        candidates: The documents to read, bool (n_docs,).
-        titles: Whether to look for the phrase in titles too.
-        advance: Called with 1 after each document.
-
-    Raises:
-        CorruptIndex: A document cannot be read.
-    """
+    """Read the candidates of a segment; return which of them have a phrase; both bool (n_docs,)."""
     found = candidates.copy()
     at = np.flatnonzero(candidates)
     for doc, (title, text) in zip(at.tolist(), segment.texts_at(segment.firsts[at]), strict=True):
@@ -96,10 +84,10 @@ ODDS = 100
 
 
 def near_words(snapshot: Snapshot, edits: int) -> NearWords:
-    """Return a function that finds the words of the index within ``edits`` edits of a given word.
+    """Return a function that finds the `MOST_NEAR` words of the index nearest to a given word.
 
-    The function returns the `MOST_NEAR` nearest words. It raises `NoLexicalData` if the index has
-    no list of its words.
+    They are within ``edits`` edits. The function raises `NoLexicalData` if the index lists no
+    words.
     """
 
     @typed_lru_cache(maxsize=1024)
@@ -111,19 +99,12 @@ def near_words(snapshot: Snapshot, edits: int) -> NearWords:
 
 
 def suggest(snapshot: Snapshot, query: str) -> str | None:
-    """Replace each word of a query that seems misspelt with a similar word of the index.
+    """Replace words of a query that seem misspelt with similar words of the index; None: no change.
 
     A word seems misspelt if no live document contains it in any inflection. It also seems misspelt
     if one or two documents contain it, and at least a hundred times as many contain a word that is
     one edit away. Stop words, words with digits and words of one or two characters are never
     replaced.
-
-    Returns:
-        The corrected query, or None if no word seems misspelt or no word of the index is similar.
-
-    Raises:
-        NoLexicalData: The index has no lexical data, or no list of its words.
-        CorruptIndex: A document cannot be read.
     """
     text = unicodedata.normalize("NFC", query)
     corrected, end = "", 0
@@ -135,10 +116,7 @@ def suggest(snapshot: Snapshot, query: str) -> str | None:
 
 
 def _corrected(snapshot: Snapshot, word: str) -> str:
-    """Return the word of the index that was probably meant, capitalised like ``word``.
-
-    If ``word`` does not seem misspelt, or the index has no similar word, return ``word``.
-    """
+    """Return the word of the index that was probably meant, capitalised alike, or ``word``."""
     low = folded(word)
     known = _frequency(snapshot, low, 0)
     if not is_listed(low) or known is None or known > RARE:
@@ -160,8 +138,8 @@ def _corrected(snapshot: Snapshot, word: str) -> str:
 def _frequency(snapshot: Snapshot, word: str, count: int) -> int | None:
     """Return the number of live documents that contain a word in any inflection.
 
-    The index stores no such number for stop words. For a stop word, return ``count``, the number of
-    its occurrences in the word list, or None if ``count`` is 0.
+    The index has none for stop words: theirs is ``count``, that of the word list, or None if it is
+    0.
     """
     (term,) = snapshot.lexical.reader.hashes([word]).tolist()
     if term == STOP_WORD:
@@ -183,21 +161,10 @@ def word_mask(
 ) -> RowMask:
     """Find the live rows whose documents meet all clauses of a query.
 
-    A word without quotes is looked up in the postings by its stem. Quoted words, words of several
-    parts such as ``state-of-the-art``, and words that the postings lack, such as stop words, are
-    phrases, which must occur exactly. To find a phrase, the texts of the documents that contain all
-    its indexed words are read.
-
-    Args:
-        snapshot: The state of the index.
-        clauses: The words and phrases that documents must, or must not, contain.
-        mask: The rows that a filter admits; None: all live rows.
-        near: Finds similar words, any of which a document may contain instead of a required word
-            without quotes. None: the document must contain the required word.
-
-    Raises:
-        NoLexicalData: The index has no lexical data.
-        CorruptIndex: A document cannot be read.
+    A word without quotes is looked up in the postings by its stem; if it is required, a word that
+    ``near`` finds will do. Quoted words, words of several parts such as ``state-of-the-art``, and
+    words that the postings lack, such as stop words, are phrases, which must occur exactly: the
+    texts of the documents that contain all indexed words of a phrase are read.
     """
     if snapshot.settings.lexical is None:
         raise NoLexicalData(
@@ -235,29 +202,17 @@ def documents_of(snapshot: Snapshot, mask: RowMask | None) -> Marks:
 def documents_with_any(
     snapshot: Snapshot, query: str, marks: Marks, near: NearWords | None = None
 ) -> Marks:
-    """Mark those marked documents that have at least one term of a query, as lexical search does.
-
-    Args:
-        snapshot: The state of the index.
-        query: The query.
-        marks: The marked documents; this list is not changed.
-        near: Finds further words that match; None: only terms of the query match.
-
-    Raises:
-        NoLexicalData: The index has no lexical data, or ``near`` is given and the index has no list
-            of its words.
-    """
+    """Mark those marked documents that have a word of a query, or one that ``near`` finds."""
     words = snapshot.lexical.reader.words(query)
     found = _with_any(snapshot, words, near)
     return [some & here for some, here in zip(found, marks, strict=True)]
 
 
 def fill_up(snapshot: Snapshot, ranking: Ranking, mask: RowMask, k: int) -> Ranking:
-    """Append the documents of a mask that lexical search did not find, up to k documents.
+    """Append the documents of a mask that lexical search did not find, by row, up to k documents.
 
-    The appended documents have the score 0 and are in the order of their rows. They contain the
-    words and phrases that the query requires, but share no term with the query. An example is the
-    query ``"to be or not"``, which consists of stop words.
+    They have the score 0: they contain the words that the query requires, but share no term with
+    it. An example is the query ``"to be or not"``, which consists of stop words.
     """
     if len(ranking) >= min(k, mask.n_docs):
         return ranking
@@ -299,15 +254,12 @@ def _with_term(snapshot: Snapshot, term: int) -> Marks:
 
 
 def _with_phrase(snapshot: Snapshot, phrase: Phrase, marks: Marks) -> Marks:
-    """Mark those marked documents that contain a phrase.
-
-    Only documents that contain all words of the phrase are read. Stop words are not asked for, nor
-    are single letters, which the postings lack beside an apostrophe.
-    """
+    """Mark those marked documents that contain a phrase; only those with all its words are read."""
     settings = snapshot.settings.lexical
     assert settings is not None
     candidates = [marks_of_segment.copy() for marks_of_segment in marks]
     reader = snapshot.lexical.reader
+    # The postings lack stop words and, beside an apostrophe, single letters.
     words = [word for word in reader.words(phrase.text) if len(word) > 1 or word.isdecimal()]
     for term in set(reader.hashes(words).tolist()) - {STOP_WORD}:
         _keep(candidates, _with_term(snapshot, term), excluded=False)

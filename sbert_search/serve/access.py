@@ -25,13 +25,9 @@ Right = Literal["read", "write"]
 
 @dataclass(frozen=True, slots=True)
 class AccessTokens:
-    """The tokens of a server, as hashes; without any, every client may read and nobody may write.
+    """The tokens of a server; without any, every client may read and nobody may write."""
 
-    Attributes:
-        rights: The right of each token, by the SHA-256 of the token.
-    """
-
-    rights: Mapping[bytes, Right]
+    rights: Mapping[bytes, Right]  # by the SHA-256 of the token
 
     def __bool__(self) -> bool:
         return bool(self.rights)
@@ -57,14 +53,6 @@ def read_tokens(path: Path | None, environment: Mapping[str, str] | None = None)
 
     Each line, or each part of a line between commas, has one token: ``TOKEN`` allows reading,
     ``TOKEN write`` writing too. Empty lines and lines that start with # are ignored.
-
-    Args:
-        path: The file; None: the tokens are in the variable.
-        environment: The variables; None: those of this process.
-
-    Raises:
-        ConfigError: The file cannot be read or holds no token; a token is too short or is followed
-            by something other than ``write``.
     """
     environment = os.environ if environment is None else environment
     if path is None:
@@ -104,17 +92,7 @@ def is_loopback(host: str) -> bool:
 
 
 def require_safe_address(host: str, tokens: AccessTokens, *, without_token: bool) -> None:
-    """Refuse an address that other machines can reach, if there are no tokens.
-
-    Args:
-        host: The address that the server will bind.
-        tokens: The tokens of the server.
-        without_token: Whether the user allows such an address without tokens.
-
-    Raises:
-        ConfigError: The address needs a token, or ``without_token`` is set although there are
-            tokens.
-    """
+    """Refuse an address that other machines can reach, unless there are tokens or it is allowed."""
     if without_token and tokens:
         raise ConfigError("--no-token is given, but there are tokens; leave one of the two out.")
     if not (tokens or without_token or is_loopback(host)):
@@ -127,46 +105,26 @@ def require_safe_address(host: str, tokens: AccessTokens, *, without_token: bool
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerLimits:
-    """Limits of a server.
+    """Limits of a server; each must be above 0."""
 
-    Attributes:
-        body_bytes: Largest body of a request.
-        items: Most texts of a request: inputs, documents, queries or ids.
-        request_tokens: Most tokens of a request, after truncation of each text.
-        queue_tokens: Most tokens of all requests that wait for a model; further requests get 429.
-        requests: Most requests that are answered at the same time; further requests get 429.
-        connections: Most open connections; further ones are closed at once.
-        k: Largest ``offset + k`` of a search; with ``group_by``, times ``group_size``.
-        rerank_depth: Most documents of a search that the reranker scores.
-        filter_chars: Longest filter (``where``), in characters.
-        query_chars: Longest query, in characters.
-        header_s: Seconds from the first byte of a request, or from the start of a connection, until
-            its headers must be complete.
-        body_s: Seconds from the end of the headers until the body must be complete. A client that
-            does not read its answer for as long is disconnected.
-        keep_alive_s: Seconds after which a connection without a request is closed.
-        drain_s: Seconds that requests get to finish after SIGTERM.
-        window_s: Most seconds that a batch waits for requests whose texts are being tokenised.
-
-    Raises:
-        ConfigError: A limit is not above 0.
-    """
-
-    body_bytes: int = 8 << 20
-    items: int = 2048
-    request_tokens: int = 1 << 19
-    queue_tokens: int = 1 << 20
-    requests: int = 1024
-    connections: int = 4096
-    k: int = 1000
-    rerank_depth: int = 1000
+    body_bytes: int = 8 << 20  # of a request
+    items: int = 2048  # texts of a request: inputs, documents, queries or ids
+    request_tokens: int = 1 << 19  # of a request, after truncation of each text
+    queue_tokens: int = 1 << 20  # of all requests that wait for a model; others get 429
+    requests: int = 1024  # answered at the same time; further ones get 429
+    connections: int = 4096  # open ones; further ones are closed at once
+    k: int = 1000  # ``offset + k`` of a search; with ``group_by``, times ``group_size``
+    rerank_depth: int = 1000  # documents of a search that the reranker scores
     filter_chars: int = 10_000
     query_chars: int = 100_000
+    # From the first byte of a request, or the start of a connection, to the end of the headers.
     header_s: float = 10.0
+    # From the end of the headers to that of the body; a client that does not read its answer for as
+    # long is disconnected.
     body_s: float = 30.0
-    keep_alive_s: float = 30.0
-    drain_s: float = 25.0
-    window_s: float = 0.004
+    keep_alive_s: float = 30.0  # after these, a connection without a request is closed
+    drain_s: float = 25.0  # for requests to finish after SIGTERM
+    window_s: float = 0.004  # that a batch waits for texts that are being tokenised
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -20,11 +20,9 @@ _LOGGED = "sbert_search.logged"  # key in the scope of a request that was logged
 class AccessLog:
     """Writes a line for each request.
 
-    Args:
-        emit: Writes the record of a request as a line.
-        texts: Whether records have the address and the body of the request, and errors their
-            messages. All of these can hold texts of queries, filters and documents.
-        worker: Number of this worker process; 0: the server has one process.
+    With ``texts``, records have the address and the body of the request, and errors their messages.
+    All of these can hold texts of queries, filters and documents. ``worker`` is the number of this
+    worker process; 0: the server has one process.
     """
 
     def __init__(
@@ -91,12 +89,7 @@ class AccessLog:
 
 
 class LogOtherRequests:
-    """Logs requests that no operation answers: files of the page, unknown paths, CORS preflights.
-
-    Args:
-        app: The application behind it.
-        log: Gets a line for each of these requests.
-    """
+    """Logs requests that no operation answers: page files, unknown paths, CORS preflights."""
 
     def __init__(self, app: ASGIApp, log: AccessLog) -> None:
         self._app, self._log = app, log
@@ -121,11 +114,7 @@ class LogOtherRequests:
 
 
 class BodyRecorder:
-    """Receives a request, and keeps the start of its body for the log.
-
-    Args:
-        receive: The callable ``receive`` of ASGI.
-    """
+    """Receives a request, and keeps the start of its body for the log."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive

@@ -88,11 +88,8 @@ def build_app(
 ) -> Starlette:
     """Make the ASGI application of a server.
 
-    Args:
-        served: The indexes and models that it serves.
-        log: Gets a line for each request; None: there is no log.
-        page: Folder of the search page's files; without an ``index.html`` there is no page.
-        beside: Another context that stays open while requests are answered; None: there is none.
+    Without an ``index.html`` in the folder ``page`` there is no page. ``beside`` is another context
+    that stays open while requests are answered.
     """
     mcp = None
     if served.mcp:
@@ -150,12 +147,10 @@ def _route(path: str, endpoint: ASGIApp, method: str) -> Route:
 class _EncodedRoute(Route):
     """A route that splits a path into its parts before it decodes them.
 
-    The id of a document can therefore be any text. A slash that is written as %2F belongs to the
-    id: ``a%2Fsimilar`` is the id ``a/similar``.
+    So the id of a document can be any text: ``a%2Fsimilar`` is the id ``a/similar``.
     """
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Match the path as the client sent it."""
         match, found = super().matches({**scope, "path": scope["raw_path"].decode("ascii")})
         if match is not Match.NONE:
             parts = {name: unquote(part) for name, part in found["path_params"].items()}
@@ -177,7 +172,6 @@ def _lifespan(
 
 
 def _no_route(request: Request, error: Exception) -> Response:
-    """Answer a request for a path or method that the server does not have."""
     status = error.status_code if isinstance(error, HTTPException) else 500
     shown = f"{request.method} {request.url.path}"
     problem = Problem(status, f"The server has no {shown:.200}; see /openapi.json.")

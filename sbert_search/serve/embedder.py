@@ -30,23 +30,15 @@ from sbert_search.text.tokens.tokenizer import TextTokenizer
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """Vectors of texts.
+    """Vectors of texts."""
 
-    Attributes:
-        vectors: Float32 (n, dim).
-        lengths: Number of tokens of each text that the model read, (n,).
-        lost: Number of tokens of each text that were cut off, (n,).
-    """
-
-    vectors: Vectors
-    lengths: NDArray[np.int32]
-    lost: NDArray[np.int32]
+    vectors: Vectors  # (n, dim)
+    lengths: NDArray[np.int32]  # tokens of each text that the model read, (n,)
+    lost: NDArray[np.int32]  # tokens of each text that were cut off, (n,)
 
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """A tokenised text."""
-
     text: str
     prompt: str
     ids: Sequence[int]
@@ -54,17 +46,10 @@ class _Text:
 
 @dataclass(eq=False)
 class ServedEmbedder(DelegatingEmbedder):
-    """An embedder with a queue; it is also a `TextEmbedder`, whose calls go through the queue.
+    """An embedder with a queue; it is also a `TextEmbedder`, whose calls go through the queue."""
 
-    Args:
-        name: Name of the model in answers.
-        embedder: The model; only the thread of the queue computes with it.
-        limits: Limits of a request.
-        metrics: Where tokens and seconds are counted.
-    """
-
-    name: str
-    embedder: TextEmbedder
+    name: str  # in answers
+    embedder: TextEmbedder  # only the thread of the queue computes with it
     limits: ServerLimits
     metrics: Metrics
     queue: WorkQueue[_Text] = field(init=False)
@@ -89,22 +74,11 @@ class ServedEmbedder(DelegatingEmbedder):
         cuts: bool = True,
         param: str = "input",
     ) -> Embedded:
-        """Compute the vectors of texts.
+        """Compute the vectors of texts, at least one, and add their cost to ``work``.
 
-        Args:
-            texts: The texts, at least one.
-            work: Where the cost is added.
-            task: Whether the texts are queries or documents, which chooses the prompt; None:
-                neither.
-            prompt_name: Name of the prompt to use instead of that of ``task``; None: use that of
-                ``task``, or without a task the model's default prompt.
-            cuts: Whether a text that is too long is truncated; False: it is refused.
-            param: Field of the request that holds the texts, for error messages.
-
-        Raises:
-            ConfigError: The model has no prompt ``prompt_name``.
-            Problem: The request has too many tokens, too many tokens wait, or a text is too long
-                and ``cuts`` is false.
+        The prompt is that of ``prompt_name``, or else of ``task``, or else the model's default. A
+        text that is too long is truncated or, without ``cuts``, refused. ``param`` is the field of
+        the request that holds the texts.
         """
         chars = sum(map(len, texts))
         with self.queue.arriving(estimated_tokens(chars, 2 * len(texts))) as arrival:
@@ -126,12 +100,7 @@ class ServedEmbedder(DelegatingEmbedder):
     async def embed_ids(
         self, ids: Sequence[Sequence[int]], work: Work, *, param: str = "input"
     ) -> Embedded:
-        """Compute the vectors of texts that are given as token ids, special tokens included.
-
-        Raises:
-            Problem: An id is not in the vocabulary, a text has no or too many ids, the model reads
-                texts only, the request has too many tokens, or too many tokens wait.
-        """
+        """Compute the vectors of texts that are given as token ids, special tokens included."""
         tokenizer = self.tokenizer
         if tokenizer is None or self.identity.engine not in ("native", "onnx"):
             raise invalid(param, f"The model {self.name} reads texts and no token ids.")
@@ -183,11 +152,8 @@ class ServedEmbedder(DelegatingEmbedder):
         return Embedded(done.rows, tokens.lengths, tokens.lost)
 
     def _compute(self, items: Sequence[_Text]) -> Vectors:
-        """Compute a batch.
-
-        Native and exported models read token ids, which contain the prompt. Other models read texts
-        and take one prompt for a call, so texts with different prompts need several calls.
-        """
+        # Native and exported models read token ids, which contain the prompt. Other models read
+        # texts and take one prompt for a call.
         prompts = {item.prompt for item in items}
         if len(prompts) > 1 and self.identity.engine not in ("native", "onnx"):
             rows = np.empty((len(items), self.dim), np.float32)
@@ -229,13 +195,10 @@ _LARGE_TOKENS = 128
 class WarmEmbedder(DelegatingEmbedder):
     """Computes with one embedder until a large batch comes and another embedder is open.
 
-    The exported graph opens in a fraction of a second and embeds a lone query quickly; torch opens
-    in seconds and embeds many texts faster. Torch is therefore loaded in the background, after the
-    first batch that it would embed faster. If loading fails, the graph stays in use.
-
-    Args:
-        quick: The embedder with the exported graph.
-        open_full: Opens the embedder with torch; it is called in another thread.
+    The exported graph (``quick``) opens in a fraction of a second and embeds a lone query quickly;
+    torch opens in seconds and embeds many texts faster. Torch is therefore loaded in another
+    thread, after the first batch that it would embed faster. If loading fails, the graph stays in
+    use.
     """
 
     def __init__(self, quick: TextEmbedder, open_full: Callable[[], TextEmbedder]) -> None:

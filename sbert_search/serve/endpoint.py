@@ -41,17 +41,7 @@ class HungUp(Exception):  # noqa: N818 (it ends a request, and no client sees it
 def require_admission(
     served: Served, right: Right | Literal["open"], headers: Mapping[bytes, bytes]
 ) -> None:
-    """Refuse a client without the needed token, and web pages of other origins.
-
-    Args:
-        served: The state of the server, with its hosts, origins and tokens.
-        right: The right that the operation needs; ``open``: none.
-        headers: The headers of the request.
-
-    Raises:
-        Problem: The header Host or Origin names another server, the token is missing or wrong, or
-            the token or the server allows no writing.
-    """
+    """Refuse a client without the needed token, and web pages of other origins."""
     host = headers.get(b"host", b"").decode("latin-1")
     if served.hosts and _name_of(host) not in served.hosts:
         raise Problem(403, "The header Host names another server.", "host")
@@ -81,15 +71,9 @@ def _host_of(origin: str) -> str | None:
 
 
 def require_json(headers: Mapping[bytes, bytes]) -> None:
-    """Refuse a body that is not declared as JSON.
-
-    A request without a Content-Type is accepted. The type of forms is accepted too, because
-    `curl -d` sends it.
-
-    Raises:
-        Problem: The Content-Type is another one, or the body is compressed.
-    """
+    """Refuse a body that is declared as something other than JSON, or as compressed."""
     given = headers.get(b"content-type", b"application/json").partition(b";")[0].strip().lower()
+    # `curl -d` sends the type of forms.
     if given not in (b"application/json", b"application/x-www-form-urlencoded"):
         shown = given.decode("latin-1")
         raise Problem(415, f"The body is {shown!r:.100}; send application/json.", "content-type")
@@ -98,12 +82,7 @@ def require_json(headers: Mapping[bytes, bytes]) -> None:
 
 
 async def read_body(receive: Receive, headers: Mapping[bytes, bytes], limit: int) -> bytes:
-    """Read the body of a request, of at most ``limit`` bytes.
-
-    Raises:
-        Problem: The body is larger than ``limit``.
-        HungUp: The client closed the connection.
-    """
+    """Read the body of a request, of at most ``limit`` bytes; `HungUp`: the client is gone."""
     message = f"The body may have at most {limit:,} bytes; send several requests."
     declared = headers.get(b"content-length", b"0")
     if declared.isdigit() and int(declared) > limit:
@@ -122,11 +101,7 @@ async def read_body(receive: Receive, headers: Mapping[bytes, bytes], limit: int
 
 
 def decode(decoder: msgspec.json.Decoder[T], raw: bytes) -> T:
-    """Decode a body.
-
-    Raises:
-        Problem: The body is not JSON, or a field is unknown, missing or of a wrong type or value.
-    """
+    """Decode a body, or raise a `Problem` that names the wrong field."""
     try:
         return decoder.decode(raw)
     except msgspec.ValidationError as error:
@@ -149,7 +124,6 @@ def wrong_field(error: msgspec.ValidationError) -> Problem:
 
 
 def _name_of(host: str) -> str:
-    """Return the header Host without its port."""
     if host.startswith("["):
         return host.partition("]")[0] + "]"
     return host.partition(":")[0].lower()
@@ -162,35 +136,20 @@ JSON = "application/json"
 
 @dataclass(slots=True)
 class Call(Generic[Q]):
-    """A request that is being answered.
-
-    Attributes:
-        body: The decoded body.
-        path: Parts of the path by name.
-        query: Query parameters by name.
-        work: The cost of the request so far.
-        scope: The ASGI scope of the request.
-    """
+    """A request that is being answered."""
 
     body: Q
-    path: Mapping[str, str]
-    query: Mapping[str, str]
-    work: Work
+    path: Mapping[str, str]  # parts of the path by name
+    query: Mapping[str, str]  # query parameters by name
+    work: Work  # the cost of the request so far
     scope: Scope
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer.
+    """An answer."""
 
-    Attributes:
-        value: The body: bytes or text, sent unchanged, or an object that is encoded as JSON.
-        status: HTTP status.
-        media_type: Media type of the body.
-        headers: Further headers.
-    """
-
-    value: object
+    value: object  # bytes or text, sent unchanged, or an object to encode as JSON
     status: int = 200
     media_type: str = JSON
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -198,38 +157,22 @@ class Reply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation(Generic[Q]):
-    """An operation of the server: one method of one path.
-
-    Attributes:
-        method: HTTP method.
-        path: Path, with the names of its variable parts in braces.
-        summary: One sentence for the OpenAPI document.
-        answer: Function that answers a request.
-        request: Type of the body; None: there is none.
-        response: Type of the answer's body, for the OpenAPI document.
-        parameters: Descriptions of the query parameters by name; a request with others is refused.
-        right: The right that a client needs; ``open``: none.
-        style: Format of the bodies of errors.
-        problems: Statuses of errors that only some operations have, such as 404; `statuses` adds
-            the others.
-        versioned: Whether the operation also exists under ``/v1``.
-        media_type: Media type of the answer, for the OpenAPI document.
-        may_be_empty: Whether some answers have the status 202 and no body.
-    """
+    """An operation of the server: one method of one path."""
 
     method: Literal["GET", "POST", "PUT", "DELETE"]
-    path: str
-    summary: str
+    path: str  # with the names of its variable parts in braces
+    summary: str  # one sentence for the OpenAPI document
     answer: Callable[[Served, Call[Q]], Awaitable[Reply]]
-    request: type[Q] | None = None
-    response: object = None
+    request: type[Q] | None = None  # type of the body; None: there is none
+    response: object = None  # type of the answer's body, for the OpenAPI document
+    # Descriptions of the query parameters by name; a request with others is refused.
     parameters: Mapping[str, str] = field(default_factory=dict)
-    right: Right | Literal["open"] = "read"
-    style: Style = "openai"
-    problems: tuple[int, ...] = ()
-    versioned: bool = True
-    media_type: str = JSON
-    may_be_empty: bool = False
+    right: Right | Literal["open"] = "read"  # that a client needs; ``open``: none
+    style: Style = "openai"  # of the bodies of errors
+    problems: tuple[int, ...] = ()  # statuses of errors that only some operations have
+    versioned: bool = True  # whether it also exists under ``/v1``
+    media_type: str = JSON  # of the answer, for the OpenAPI document
+    may_be_empty: bool = False  # whether some answers have the status 202 and no body
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -252,13 +195,7 @@ AnyOperation: TypeAlias = Operation[Any]
 
 
 class Endpoint(Generic[Q]):
-    """An ASGI application for one operation.
-
-    Args:
-        operation: The operation.
-        served: What the server serves.
-        log: Gets a line for each request; None: there is no log.
-    """
+    """An ASGI application for one operation."""
 
     def __init__(self, operation: Operation[Q], served: Served, log: AccessLog | None) -> None:
         self._operation, self._served, self._log = operation, served, log
@@ -351,8 +288,8 @@ class Endpoint(Generic[Q]):
 def _forget_frames(error: BaseException | None) -> None:
     """Drop the tracebacks of an error and of its causes.
 
-    The frames of a traceback hold the request, the connection and the error itself. Because of this
-    cycle, they would stay in memory until the garbage collector finds them.
+    Their frames hold the request, the connection and the error itself. In this cycle, they would
+    stay in memory until the garbage collector finds them.
     """
     while error is not None:
         error.__traceback__ = None
@@ -360,11 +297,7 @@ def _forget_frames(error: BaseException | None) -> None:
 
 
 async def _unless_hung_up(answer: Awaitable[T], receive: Receive) -> T:
-    """Await an answer; cancel it if the client closes the connection.
-
-    Raises:
-        HungUp: The client closed the connection.
-    """
+    """Await an answer; if the client closes the connection, cancel it and raise `HungUp`."""
     work = asyncio.ensure_future(answer)
     gone = asyncio.ensure_future(_disconnect(receive))
     try:
@@ -409,10 +342,7 @@ async def _send(send: Send, reply: Reply, headers: list[tuple[bytes, bytes]]) ->
 def _headers(
     work: Work, seconds: float, request_id: str, served: Served, scope: Scope
 ) -> list[tuple[bytes, bytes]]:
-    """Return the headers that any operation sends; those of its `Reply` are added to them.
-
-    Where text-embeddings-inference sends a header of the same meaning, the name is the same.
-    """
+    """Return the headers of any operation, under the names of text-embeddings-inference if any."""
     headers = [
         (b"x-request-id", request_id.encode()),
         (b"x-total-time", _ms(seconds)),

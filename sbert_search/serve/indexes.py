@@ -37,29 +37,17 @@ _NO_MODEL = "The index has no model; search by words or by similar."
 
 @dataclass
 class ServedIndex:
-    """An index with its engines.
+    """An index with its engines."""
 
-    Args:
-        name: Name of the index in requests.
-        index: The index, which `reload` moves to new commits.
-        model: Its model; None: it was built from given vectors.
-        engine: Searches without a reranker.
-        reranking: Searches with the reranker; None: the server has none.
-        metrics: Where searches and reloads are counted.
-        allow_inexact: As for `SearchEngine`; here it applies to the model that embeds updates.
-        loaded_at: When the served commit was loaded, in seconds since 1970.
-        reload_error: Why the newest commit is not served; "": it is served.
-    """
-
-    name: str
-    index: Index
-    model: ServedEmbedder | None
-    engine: SearchEngine
-    reranking: SearchEngine | None
+    name: str  # in requests
+    index: Index  # `reload` moves it to new commits
+    model: ServedEmbedder | None  # None: the index was built from given vectors
+    engine: SearchEngine  # without a reranker
+    reranking: SearchEngine | None  # with the reranker; None: the server has none
     metrics: Metrics
-    allow_inexact: bool = False
-    loaded_at: float = field(default_factory=time)
-    reload_error: str = ""
+    allow_inexact: bool = False  # for the model that embeds updates
+    loaded_at: float = field(default_factory=time)  # time of the served commit, in s since 1970
+    reload_error: str = ""  # why the newest commit is not served; "": it is served
     _commit: int = field(init=False)  # the last commit in the metric of reloads
     _seen: tuple[int, ...] = ()  # stamp of the manifest at the last call of `reload`
     _refused: tuple[int, ...] | None = None  # stamp of the last manifest that was refused
@@ -87,12 +75,7 @@ class ServedIndex:
         reranks: bool = False,
         highlight: bool = False,
     ) -> list[Hits]:
-        """Answer queries; their vectors are computed in the queue of the model.
-
-        Raises:
-            Problem: A query or an option is wrong, the server has no reranker, too many requests
-                wait, or the cluster cannot search.
-        """
+        """Answer queries; their vectors are computed in the queue of the model."""
         if reranks and self.reranking is None:
             raise Problem(400, NO_RERANKER, "rerank")
         engine = self.reranking if reranks and self.reranking else self.engine
@@ -115,11 +98,7 @@ class ServedIndex:
                 self.metrics.searching.observe(work.search_s)
 
     async def similar(self, doc_id: str, k: int, where: str | None, work: Work) -> Hits:
-        """Find the k documents nearest to a document of the index.
-
-        Raises:
-            Problem: There is no such document, or the filter is wrong.
-        """
+        """Find the k documents nearest to a document of the index."""
         await self.document(doc_id)
         started_s = perf_counter()
         try:
@@ -137,21 +116,13 @@ class ServedIndex:
         fuzzy: int,
         n: int = 10,
     ) -> Mapping[str, Facet]:
-        """Count the values of columns among the documents that match.
-
-        Raises:
-            Problem: There is no such column, or the query or the filter is wrong.
-        """
+        """Count the values of columns among the documents that match."""
         distinct = list(dict.fromkeys(columns))
         count = partial(self.engine.facets, query, distinct, where=where, mode=mode)
         return await self._read(partial(count, syntax=syntax, fuzzy=fuzzy, n=n))
 
     async def document(self, doc_id: str) -> Document:
-        """Read a document.
-
-        Raises:
-            Problem: There is no such document.
-        """
+        """Read a document; a `Problem` says that there is none."""
         found = await self._read(partial(self.index.get, doc_id))
         if found is None:
             raise Problem(404, f"{self.name} holds no document with the id {doc_id!r:.200}.", "id")
@@ -190,18 +161,10 @@ class ServedIndex:
     async def update(
         self, rows: Sequence[Mapping[str, object]], *, replaces: bool
     ) -> tuple[RowCounts, int]:
-        """Add documents. When this returns, they are on disk.
+        """Add documents; return the number of rows by outcome, and of the commit that holds them.
 
-        Args:
-            rows: The documents, with the fields ``_id``, ``text``, ``title`` and metadata.
-            replaces: Whether a document replaces an indexed document that has its id.
-
-        Returns:
-            The number of rows by outcome, and the number of the commit that holds the documents.
-
-        Raises:
-            Problem: A document is wrong, or its id is indexed with other content and ``replaces``
-                is false; or another process is writing; or the index has no model.
+        When this returns, they are on disk. The rows have the fields ``_id``, ``text``, ``title``
+        and metadata. Without ``replaces``, an id that is indexed with other content is a `Problem`.
         """
         if self.model is None:
             raise Problem(400, "The index has no model, so it takes no texts.", "index")
@@ -213,14 +176,7 @@ class ServedIndex:
         return report.counts, commit
 
     async def delete(self, ids: Sequence[str] | None, where: str | None) -> tuple[int, int]:
-        """Delete documents; when this returns, the deletion is on disk.
-
-        Returns:
-            How many documents were deleted, and the number of the commit that deleted them.
-
-        Raises:
-            Problem: The filter is wrong, or another process is writing.
-        """
+        """Delete documents on disk; return how many were deleted, and the number of the commit."""
         return await self._write(partial(self.index.delete, ids, where=where))
 
     def close(self) -> None:
@@ -249,17 +205,14 @@ class ServedIndex:
             return await asyncio.get_running_loop().run_in_executor(self._readers, function)
 
     async def _write(self, function: Callable[[], T]) -> tuple[T, int]:
-        """Call a function in the thread that writes, even if the client hangs up.
-
-        Returns:
-            The result of the function, and the number of the commit after it.
-        """
+        """Call a function in the thread that writes; also return the commit after it."""
 
         def written() -> tuple[T, int]:
             return function(), self.commit
 
         with self.plain_errors():
             loop = asyncio.get_running_loop()
+            # Shielded: the client may hang up.
             return await asyncio.shield(loop.run_in_executor(self._writer, written))
 
     def _manifest_stamp(self) -> tuple[int, ...]:

@@ -38,15 +38,10 @@ _INSTRUCTIONS = (
 
 @dataclass(slots=True)
 class Exchange:
-    """One message of a client, over HTTP or another channel.
+    """One message of a client, over HTTP or another channel."""
 
-    Attributes:
-        work: The cost of the answer so far.
-        failure: An error that fails the HTTP request as a whole; None: there is none.
-    """
-
-    work: Work = field(default_factory=Work)
-    failure: Exception | None = None
+    work: Work = field(default_factory=Work)  # the cost of the answer so far
+    failure: Exception | None = None  # fails the HTTP request as a whole
 
 
 def mcp_server(served: Served) -> Server:
@@ -105,11 +100,9 @@ def _listed(served: Served) -> list[types.Tool]:
 
 
 def _refused(problem: Problem) -> types.CallToolResult:
-    """Return a problem as a result that a language model can read and act on.
-
-    It has no structured content, which would have to fit the tool's schema of answers.
-    """
+    """Return a problem as a result that a language model can read and act on."""
     shown = f"{problem.param}: {problem.message}" if problem.param else problem.message
+    # Structured content would have to fit the tool's schema of answers.
     return types.CallToolResult(
         content=[types.TextContent(text=shown)],
         is_error=True,
@@ -129,14 +122,7 @@ _HEADERS = [(b"accept", JSON.encode()), (b"content-type", JSON.encode())]
 
 
 class McpRoute:
-    """The route of a server.
-
-    Args:
-        served: What the server serves.
-
-    Attributes:
-        operation: The operation; it answers only while the context `running` is open.
-    """
+    """The route of a server; `operation` answers only while the context `running` is open."""
 
     def __init__(self, served: Served) -> None:
         self._sessions = StreamableHTTPSessionManager(

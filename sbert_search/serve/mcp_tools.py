@@ -147,30 +147,17 @@ Schema = dict[str, object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool(Generic[A]):
-    """A tool.
-
-    Attributes:
-        name: Its name.
-        title: Its name for people.
-        description: What it does, for a language model.
-        arguments: Type of its arguments.
-        result: Type of its result.
-        answer: Function that answers a call.
-    """
+    """A tool."""
 
     name: str
-    title: str
-    description: str
+    title: str  # for people
+    description: str  # what it does, for a language model
     arguments: type[A]
     result: type[msgspec.Struct]
     answer: Callable[[Served, A, Work], Awaitable[msgspec.Struct]]
 
     async def call(self, served: Served, given: Mapping[str, object], work: Work) -> msgspec.Struct:
-        """Check the arguments of a call and answer it.
-
-        Raises:
-            Problem: An argument is wrong, or too many requests wait.
-        """
+        """Check the arguments of a call and answer it."""
         if "k" in self.arguments.__struct_fields__:
             given = {"k": min(_DEFAULT_HITS, served.limits.k), **given}
         try:
@@ -261,10 +248,7 @@ TOOLS: Mapping[str, AnyTool] = {tool.name: tool for tool in (_SEARCH, _SIMILAR, 
 
 
 def _with_integers(given: Mapping[str, object]) -> dict[str, object]:
-    """Turn numbers such as 3.0 into integers.
-
-    They are integers to JSON Schema, and some clients send all numbers as floats.
-    """
+    """Turn numbers such as 3.0 into integers, which they are to JSON Schema and to some clients."""
     return {
         name: int(value) if isinstance(value, float) and value.is_integer() else value
         for name, value in given.items()
@@ -284,10 +268,9 @@ def described_indexes(served: Served) -> str:
 
 
 def _inlined(kind: type[msgspec.Struct]) -> Schema:
-    """Return the JSON schema of a struct.
+    """Return the JSON schema of a struct, with those of the structs inside it in ``$defs``.
 
-    The schema of the struct itself is at the top level, not behind a reference, as clients of the
-    protocol expect. The schemas of the structs inside it are in ``$defs``, where references point.
+    Its own schema is at the top level, not behind a reference, as clients of the protocol expect.
     """
     schemas = described_schemas([kind], "#/$defs/{name}")
     schema: Schema = schemas.pop(kind.__name__)

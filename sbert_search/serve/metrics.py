@@ -27,15 +27,10 @@ _NO_VALUES: Values = {}
 
 
 class Sample(NamedTuple):
-    """The metrics of one process by name, which another process adds to its own.
+    """The metrics of one process by name, which another process adds to its own."""
 
-    Attributes:
-        counted: Counters and histograms; their numbers are kept after the process has ended.
-        current: Gauges whose sum over all processes has a meaning.
-    """
-
-    counted: Mapping[str, Values] = {}
-    current: Mapping[str, Values] = {}
+    counted: Mapping[str, Values] = {}  # counters, histograms; kept after the process has ended
+    current: Mapping[str, Values] = {}  # gauges whose sum over all processes has a meaning
 
     def plus(self, other: Sample) -> Sample:
         """Return the sums of two samples."""
@@ -88,11 +83,9 @@ class Counter:
 
 
 class Gauge:
-    """A number that is computed anew each time the metrics are read.
+    """A number by labels that is computed anew each time the metrics are read.
 
-    Args:
-        read: Returns the number, by labels.
-        adds: Whether the sum over several processes has a meaning.
+    ``adds``: whether the sum over several processes has a meaning.
     """
 
     kind = "gauge"
@@ -148,11 +141,7 @@ class Histogram:
 
 
 class Metrics:
-    """All metrics of a server.
-
-    Attributes:
-        others: The metrics of the other processes of the server, which `text` adds.
-    """
+    """All metrics of a server; ``others`` are those of its other processes, which `text` adds."""
 
     def __init__(self) -> None:
         self.others = Sample()
@@ -203,7 +192,7 @@ class Metrics:
         *,
         adds: bool = True,
     ) -> None:
-        """Register a gauge; its arguments are those of `Gauge`."""
+        """Register a gauge."""
         self._listed[name] = (help, Gauge(read, adds=adds))
 
     def sample(self) -> Sample:

@@ -76,14 +76,10 @@ def openapi_document(operations: Sequence[AnyOperation]) -> dict[str, object]:
 
 
 def described_schemas(types: Sequence[object], references: str) -> dict[str, dict[str, Any]]:
-    """Return the JSON schemas of structs, with descriptions from their docstrings.
+    """Return the JSON schemas of all structs in the types by name, described by their docstrings.
 
-    Args:
-        types: Structs and types that contain structs.
-        references: Template of references to a schema; ``{name}`` stands for the struct's name.
-
-    Returns:
-        A schema for each struct that the types are or contain, by its name.
+    ``references`` is the template of references to a schema; ``{name}`` stands for the struct's
+    name.
     """
     _, components = msgspec.json.schema_components(types, ref_template=references)
     structs = {kind.__name__: kind for kind in _structs(types)}

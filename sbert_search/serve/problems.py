@@ -111,21 +111,13 @@ _TEI_KINDS: Mapping[Kind, str] = {
 
 @dataclass
 class Problem(Exception):  # noqa: N818 (it becomes an answer)
-    """Why a request is refused or fails.
-
-    Attributes:
-        status: HTTP status.
-        message: What is wrong and what to do about it.
-        param: The field, parameter or header that is wrong; "": none in particular.
-        headers: Further headers of the response.
-        closes: Whether the connection is closed after the response.
-    """
+    """Why a request is refused or fails."""
 
     status: int
-    message: str
-    param: str = ""
+    message: str  # what is wrong and what to do about it
+    param: str = ""  # field, parameter or header that is wrong; "": none in particular
     headers: Mapping[str, str] = field(default_factory=dict)
-    closes: bool = False
+    closes: bool = False  # whether the connection is closed after the response
 
     def __post_init__(self) -> None:
         super().__init__(self.message)
@@ -190,7 +182,6 @@ def _field_of(message: str) -> str:
 
 
 def _problem_of_row(at: int, message: str) -> Problem:
-    """Return the problem of a document of an update."""
     param = f"documents[{at}]"
     if "already indexed with other content" in message:
         shown = "The id is indexed with other content, which only PUT replaces."

@@ -24,39 +24,25 @@ Rows = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """The result of a job.
+    """The result of a job."""
 
-    Attributes:
-        rows: A vector or a score for each item, float32 (n, dim) or (n,).
-        queue_s: Seconds from the job's submission until its first batch began.
-        inference_s: Seconds that the batches with its items took.
-    """
-
-    rows: Rows
-    queue_s: float
-    inference_s: float
+    rows: Rows  # a vector or a score for each item, (n, dim) or (n,)
+    queue_s: float  # from the job's submission until its first batch began
+    inference_s: float  # of the batches with its items
 
 
 @dataclass(slots=True, eq=False)
 class _Job(Generic[T]):
-    """Items of one request.
-
-    Attributes:
-        order: Indices of the items that wait; the next one is at the end.
-        left: Number of items that are not computed yet.
-        waiting_tokens: Tokens of the items that wait.
-    """
-
     items: Sequence[T]
     lengths: Sequence[int]
-    order: list[int]
+    order: list[int]  # indices of the items that wait; the next one is at the end
     future: Future[Computed]
     submitted_s: float
-    left: int
+    left: int  # number of items that are not computed yet
     rows: Rows | None = None
     started_s: float | None = None
     inference_s: float = 0.0
-    waiting_tokens: int = field(default=0)
+    waiting_tokens: int = field(default=0)  # of the items that wait
 
 
 @dataclass(slots=True)
@@ -74,13 +60,9 @@ class WorkQueue(Generic[T]):
     others by one batch at most. Each job is sorted by length, so that texts of similar length share
     a batch. A job whose future is cancelled leaves the queue at once.
 
-    Args:
-        name: Name of the thread.
-        compute: Computes a batch: float32 (n, dim) or (n,), in the order of the items.
-        batch_tokens: Returns the largest number of tokens of a batch; one item may have more.
-        max_tokens: Most tokens that may wait; a job with more is accepted if no other one waits.
-        window_s: Most seconds that a batch waits for jobs that `arriving` announced.
-        metrics: Where batches are counted.
+    ``compute`` returns float32 (n, dim) or (n,). A batch has at most ``batch_tokens``, or one item.
+    At most ``max_tokens`` may wait; a job with more is accepted if no other one waits. A batch
+    waits up to ``window_s`` for jobs that `arriving` announced.
     """
 
     def __init__(
@@ -131,13 +113,8 @@ class WorkQueue(Generic[T]):
     def arriving(self, estimate: int) -> Iterator[Arrival]:
         """Announce a job whose texts are not tokenised yet, and reserve room for its tokens.
 
-        The announcement ends with `submit`, or with the context.
-
-        Args:
-            estimate: About how many tokens the job has.
-
-        Raises:
-            Problem: Too many tokens wait.
+        The announcement ends with `submit`, or with the context. It is refused if too many tokens
+        wait.
         """
         arrival = Arrival(estimate)
         with self._wake:
@@ -160,16 +137,9 @@ class WorkQueue(Generic[T]):
         arrival: Arrival | None = None,
         urgent: bool = False,
     ) -> Future[Computed]:
-        """Add a job.
+        """Add a job of at least one item, whose announcement ends here.
 
-        Args:
-            items: Its items, at least one.
-            lengths: Number of tokens of each item.
-            arrival: The announcement of the job, which ends here.
-            urgent: Accept the job however many tokens wait; for searches and updates.
-
-        Raises:
-            Problem: Too many tokens wait, and the job is not urgent; or the queue is closed.
+        It is refused if too many tokens wait, unless it is urgent, as in searches and updates.
         """
         tokens = sum(lengths)
         order = sorted(range(len(items)), key=lengths.__getitem__)
@@ -317,25 +287,14 @@ _tokenizers = ThreadPoolExecutor(2, thread_name_prefix="sbert-search-tokenize")
 
 @dataclass(slots=True)
 class Work:
-    """The cost of a request so far, for headers, the log and metrics.
+    """The cost of a request so far, for headers, the log and metrics."""
 
-    Attributes:
-        texts: Number of texts or pairs.
-        tokens: Tokens that the model read.
-        truncated: Number of texts that were truncated.
-        tokenization_s: Seconds that tokenising took.
-        queue_s: Seconds from the submission of texts to a queue until their first batch began,
-            summed over all submissions of the request.
-        inference_s: Seconds that the batches with its texts took.
-        search_s: Seconds that searching took.
-    """
-
-    texts: int = 0
-    tokens: int = 0
-    truncated: int = 0
+    texts: int = 0  # or pairs
+    tokens: int = 0  # that the model read
+    truncated: int = 0  # number of texts
     tokenization_s: float = 0.0
-    queue_s: float = 0.0
-    inference_s: float = 0.0
+    queue_s: float = 0.0  # from each submission until its first batch began, summed
+    inference_s: float = 0.0  # of the batches with its texts
     search_s: float = 0.0
 
     def add(
@@ -345,14 +304,7 @@ class Work:
         lost: NDArray[np.int32],
         metrics: Metrics,
     ) -> None:
-        """Add computed texts, here and to the metrics.
-
-        Args:
-            done: The result of the queue.
-            lengths: Number of tokens of each text that the model read, (n,).
-            lost: Number of tokens of each text that were cut off, (n,).
-            metrics: Metrics of the server.
-        """
+        """Add computed texts, here and to the metrics: tokens (n,) that were read, and cut off."""
         truncated = int(np.count_nonzero(lost))
         self.texts += len(lengths)
         self.tokens += int(lengths.sum())
@@ -366,25 +318,12 @@ class Work:
 
 
 def estimated_tokens(chars: int, n_special: int) -> int:
-    """Estimate the tokens of texts before they are tokenised.
-
-    Args:
-        chars: Number of characters of all texts.
-        n_special: Number of special tokens of all texts.
-    """
+    """Estimate the tokens of texts before they are tokenised; ``n_special`` are special tokens."""
     return chars // _CHARS_A_TOKEN + n_special
 
 
 async def in_thread(chars: int, tokenize: Callable[[], T]) -> T:
-    """Tokenise texts without blocking the event loop for long.
-
-    Texts of few characters are tokenised in the thread of the event loop, since a switch to another
-    thread would take longer; other texts are tokenised in another thread.
-
-    Args:
-        chars: Number of characters of all texts.
-        tokenize: Tokenises them.
-    """
-    if chars <= _INLINE_CHARS:
+    """Tokenise texts, of so many characters, without blocking the event loop for long."""
+    if chars <= _INLINE_CHARS:  # a switch to another thread would take longer
         return tokenize()
     return await asyncio.get_running_loop().run_in_executor(_tokenizers, tokenize)

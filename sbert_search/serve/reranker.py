@@ -26,8 +26,6 @@ from sbert_search.text.tokens.tokenizer import EncodedPairs, TextTokenizer
 
 @dataclass(slots=True)
 class _Pair:
-    """A tokenised pair."""
-
     pair: Pair
     ids: list[int]
     types: list[int]
@@ -73,18 +71,10 @@ def reranking_for(work: Work, metrics: Metrics) -> Iterator[None]:
 
 @dataclass(eq=False)
 class ServedReranker:
-    """A reranker with a queue; because it has `predict`, a `SearchEngine` can rerank with it.
+    """A reranker with a queue; because it has `predict`, a `SearchEngine` can rerank with it."""
 
-    Args:
-        name: Name of the model in answers.
-        reranker: The model, with one score for a pair; only the thread of the queue computes with
-            it.
-        limits: Limits of a request.
-        metrics: Where tokens and seconds are counted.
-    """
-
-    name: str
-    reranker: Reranker
+    name: str  # in answers
+    reranker: Reranker  # one score for a pair; only the queue's thread computes with it
     limits: ServerLimits
     metrics: Metrics
     queue: WorkQueue[_Pair] = field(init=False)
@@ -108,18 +98,11 @@ class ServedReranker:
         cuts: bool = True,
         param: str = "documents",
     ) -> NDArray[np.float32]:
-        """Score pairs of query and text, float32 (n,); higher is better.
+        """Score pairs of query and text, float32 (n,), higher is better; add the cost to ``work``.
 
-        Args:
-            pairs: The pairs.
-            work: The cost of scoring is added to it.
-            cut: Whether the text of each pair has been cut already; it counts as truncated, once.
-            cuts: Whether a pair that is too long is truncated; False: it is refused.
-            param: Field of the request that holds the texts, for error messages.
-
-        Raises:
-            Problem: The request has too many tokens, too many tokens wait, or a pair is too long
-                and ``cuts`` is false.
+        A text that has been ``cut`` already counts as truncated, once. A pair that is too long is
+        truncated or, without ``cuts``, refused. ``param`` is the field of the request that holds
+        the texts.
         """
         chars = sum(len(query) + len(text) for query, text in pairs)
         with self.queue.arriving(estimated_tokens(chars, 3 * len(pairs))) as arrival:
@@ -171,14 +154,13 @@ class ServedReranker:
         return self.reranker.tokenizer
 
     def probabilities(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Turn scores of `predict` (n,) into probabilities; see `Reranker.probabilities`."""
+        """Turn scores of `predict` (n,) into probabilities."""
         return self.reranker.probabilities(scores)
 
     def predict(self, pairs: list[Pair], /) -> NDArray[np.float32]:
         """Score pairs in the queue and wait for the scores; the event loop must not call this.
 
-        Raises:
-            concurrent.futures.CancelledError: The client of the search has hung up.
+        `concurrent.futures.CancelledError` is raised if the client of the search has hung up.
         """
         if not pairs:
             return np.empty(0, np.float32)

@@ -47,15 +47,7 @@ _TOO_SLOW = (
 
 
 class GuardedProtocol(HttpToolsProtocol):
-    """A connection whose client must send headers and body, and read answers, in time.
-
-    Args:
-        limits: Limits of the server.
-        config: As for `HttpToolsProtocol`.
-        server_state: As for `HttpToolsProtocol`.
-        app_state: As for `HttpToolsProtocol`.
-        _loop: As for `HttpToolsProtocol`.
-    """
+    """A connection whose client must send headers and body, and read answers, in time."""
 
     def __init__(
         self,
@@ -159,8 +151,8 @@ class GuardedProtocol(HttpToolsProtocol):
     def _offers_upgrade(self) -> bool:
         """Return whether the parser stops because the client offers another protocol.
 
-        The HTTP client of Java, for instance, offers HTTP/2 in its first request. The parser does
-        not read the body of such a request, so the head is parsed again without the offer.
+        Java's HTTP client, for instance, offers HTTP/2 in its first request. The parser does not
+        read the body of such a request, so the head is parsed again without the offer.
         """
         return self.parser.should_upgrade() and any(name == b"upgrade" for name, _ in self.headers)
 
@@ -219,11 +211,7 @@ _OWN_FILES = 256  # open files that the server needs besides its connections
 
 
 def open_socket(host: str, port: int) -> socket.socket:
-    """Bind an address and listen.
-
-    Raises:
-        ConfigError: The address cannot be bound: it is in use, or not of this machine.
-    """
+    """Bind an address and listen."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -255,12 +243,8 @@ def run(
 ) -> None:
     """Answer requests until SIGTERM or Ctrl-C; requests that have begun get their answers.
 
-    Args:
-        served: What to serve.
-        bound: Listening sockets.
-        log: The access log; None: there is none.
-        beside: A context that is open while the server runs, for the other tasks of a worker
-            process; None: this process is no worker.
+    ``beside`` is a context that is open while the server runs, for the other tasks of a worker
+    process; None: this process is no worker.
     """
     limits = within_open_files(served.limits)
     sys.setswitchinterval(_SWITCH_S)
@@ -299,11 +283,8 @@ def within_open_files(limits: ServerLimits) -> ServerLimits:
 class DrainingServer(uvicorn.Server):
     """A server that reports "not ready" for `NOTICE_S` before it stops listening.
 
-    Args:
-        config: Settings of uvicorn.
-        served: What it serves; its ``draining`` is set when the shutdown begins.
-        is_worker: Whether it is one of several processes. Then Ctrl-C and a second signal do
-            nothing: they reach all processes at once, and the parent process handles them.
+    In a worker, Ctrl-C and a second signal do nothing: they reach all processes at once, and the
+    parent process handles them.
     """
 
     def __init__(self, config: uvicorn.Config, served: Served, *, is_worker: bool = False) -> None:

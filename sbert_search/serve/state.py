@@ -33,37 +33,21 @@ STALLED_S = 120.0  # seconds; a batch that takes longer makes the server not rea
 
 @dataclass
 class Served:
-    """Everything that requests use.
+    """Everything that requests use."""
 
-    Attributes:
-        indexes: The indexes by name; a request that names none gets the first one.
-        embedders: The embedding models by name.
-        rerankers: The rerankers by name.
-        tokens: The tokens of clients.
-        limits: Limits of requests.
-        metrics: Metrics of the server.
-        writable: Whether clients with a writing token may change indexes.
-        hosts: Hosts that the header Host may name, without ports; (): all hosts.
-        origins: Origins of web pages that may read answers (CORS).
-        mcp: Whether the tools of the Model Context Protocol are served.
-        draining: Whether the server is shutting down.
-        active: Number of requests that are being answered.
-        started_at: When this object was made, in seconds since 1970.
-    """
-
-    indexes: Mapping[str, ServedIndex]
-    embedders: Mapping[str, ServedEmbedder]
-    rerankers: Mapping[str, ServedReranker]
+    indexes: Mapping[str, ServedIndex]  # by name; a request that names none gets the first one
+    embedders: Mapping[str, ServedEmbedder]  # by name
+    rerankers: Mapping[str, ServedReranker]  # by name
     tokens: AccessTokens
     limits: ServerLimits
     metrics: Metrics
-    writable: bool = False
-    hosts: Sequence[str] = ()
-    origins: Sequence[str] = ()
-    mcp: bool = False
-    draining: bool = False
-    active: int = 0
-    started_at: float = field(default_factory=time)
+    writable: bool = False  # whether clients with a writing token may change indexes
+    hosts: Sequence[str] = ()  # that the header Host may name, without ports; (): all hosts
+    origins: Sequence[str] = ()  # of web pages that may read answers (CORS)
+    mcp: bool = False  # whether the tools of the Model Context Protocol are served
+    draining: bool = False  # whether the server is shutting down
+    active: int = 0  # number of requests that are being answered
+    started_at: float = field(default_factory=time)  # in seconds since 1970
 
     def __post_init__(self) -> None:
         self.metrics.add_gauge(
@@ -89,11 +73,7 @@ class Served:
         return [*self.embedders.values(), *self.rerankers.values()]
 
     def index(self, name: str) -> ServedIndex:
-        """Return the index with a name; "": the first one.
-
-        Raises:
-            Problem: There is no such index.
-        """
+        """Return the index with a name; "": the first one."""
         if not self.indexes:
             raise Problem(404, "The server has no index.", "index")
         if not name:
@@ -106,41 +86,25 @@ class Served:
         return found
 
     def embedder(self, name: str) -> ServedEmbedder:
-        """Return the embedding model with a name; without such a model, the first one.
-
-        Raises:
-            Problem: The server has no embedding model.
-        """
+        """Return the embedding model with a name; without such a model, the first one."""
         if not self.embedders:
             raise Problem(404, "The server has no embedding model.", "model")
         return self.embedders.get(name) or next(iter(self.embedders.values()))
 
     def reranker(self, name: str) -> ServedReranker:
-        """Return the reranker with a name; without such a reranker, the first one.
-
-        Raises:
-            Problem: The server has no reranker.
-        """
+        """Return the reranker with a name; without such a reranker, the first one."""
         if not self.rerankers:
             raise Problem(404, NO_RERANKER, "model")
         return self.rerankers.get(name) or next(iter(self.rerankers.values()))
 
     def require_filter(self, where: str | None) -> None:
-        """Refuse a filter that is too long.
-
-        Raises:
-            Problem: The filter has more characters than the limit.
-        """
+        """Refuse a filter that is too long."""
         if where is not None and len(where) > self.limits.filter_chars:
             message = f"A filter may have at most {self.limits.filter_chars:,} characters."
             raise Problem(413, message, "where")
 
     def require_items(self, n: int, param: str) -> None:
-        """Refuse a request with no or too many texts.
-
-        Raises:
-            Problem: The number of texts is not from 1 to the limit.
-        """
+        """Refuse a request with no or too many texts."""
         if not n:
             raise invalid(param, "There is nothing in the list.")
         if n > self.limits.items:
@@ -187,58 +151,28 @@ _LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 
 @dataclass(frozen=True, kw_only=True)
 class ServeSettings:
-    """What to serve, and how.
+    """What to serve, and how."""
 
-    Attributes:
-        indexes: Folders of indexes, by the names that requests use.
-        models: Names or folders of embedding models, besides those of the indexes.
-        rerankers: Names or folders of cross-encoders; searches use the first one.
-        rerank_windows: Maximum number of windows that a search scores of a text that is too long
-            for the reranker.
-        index_model: Folder or name of the model of the indexes; None: the one that each index
-            names.
-        options: How to open models.
-        quick: Whether the models of indexes embed with their exported ONNX graph until torch is
-            loaded; see `WarmEmbedder`.
-        allow_inexact: As for `SearchEngine`.
-        tokens: The tokens of clients.
-        limits: Limits of requests.
-        writable: Whether clients with a writing token may change indexes.
-        wait_s: Seconds that an update waits for another process that writes.
-        host: The address that the server will bind.
-        origins: Origins of web pages that may read answers.
-        mcp: Whether the tools of the Model Context Protocol are served.
-        runner: Searches the shards of the indexes; None: this process does.
-    """
-
-    indexes: Mapping[str, Path]
-    models: Sequence[str] = ()
-    rerankers: Sequence[str] = ()
-    rerank_windows: int = 4
-    index_model: str | None = None
-    options: EmbedderOptions = field(default_factory=EmbedderOptions)
-    quick: bool = True
+    indexes: Mapping[str, Path]  # folders, by the names that requests use
+    models: Sequence[str] = ()  # names or folders of embedding models, besides those of indexes
+    rerankers: Sequence[str] = ()  # names or folders of cross-encoders; searches use the first
+    rerank_windows: int = 4  # most windows of a text that is too long for the reranker
+    index_model: str | None = None  # folder or name; None: the one that each index names
+    options: EmbedderOptions = field(default_factory=EmbedderOptions)  # for opening models
+    quick: bool = True  # whether models of indexes may be a `WarmEmbedder`
     allow_inexact: bool = False
     tokens: AccessTokens
     limits: ServerLimits = field(default_factory=ServerLimits)
-    writable: bool = False
-    wait_s: float = 5.0
-    host: str = "127.0.0.1"
-    origins: Sequence[str] = ()
-    mcp: bool = False
-    runner: ShardRunner | None = None
+    writable: bool = False  # whether clients with a writing token may change indexes
+    wait_s: float = 5.0  # that an update waits for another process that writes
+    host: str = "127.0.0.1"  # the address that the server will bind
+    origins: Sequence[str] = ()  # of web pages that may read answers
+    mcp: bool = False  # whether the tools of the Model Context Protocol are served
+    runner: ShardRunner | None = None  # searches the shards; None: this process does
 
 
 def open_served(settings: ServeSettings) -> Served:
-    """Open indexes and models.
-
-    Raises:
-        ConfigError: There is nothing to serve, a setting is wrong, or a model for reranking has
-            several labels.
-        IndexStoreError: An index cannot be opened.
-        ModelError: A model cannot be opened.
-        ModelMismatch: A model is not the one that built its index.
-    """
+    """Open indexes and models."""
     if not (settings.indexes or settings.models or settings.rerankers):
         raise ConfigError("There is nothing to serve; name an index, or a model with --embed.")
     if settings.writable and "write" not in settings.tokens.rights.values():
@@ -296,11 +230,7 @@ def open_served(settings: ServeSettings) -> Served:
 
 
 def _origin(text: str) -> str:
-    """Return an origin as browsers send it.
-
-    Raises:
-        ConfigError: The text is no origin.
-    """
+    """Return an origin as browsers send it."""
     origin = text.removesuffix("/").lower()
     port = ":443" if origin.startswith("https:") else ":80"
     origin = origin.removesuffix(port)  # browsers leave the default port out

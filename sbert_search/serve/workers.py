@@ -38,20 +38,11 @@ _FIRST_DELAY_S, _MAX_DELAY_S = 1.0, 30.0  # seconds before a worker that ended e
 def run_workers(
     settings: ServeSettings, bound: socket.socket, n: int, log: AccessLog | None = None
 ) -> None:
-    """Answer requests in several processes until SIGTERM or Ctrl-C.
+    """Answer requests in n processes until SIGTERM or Ctrl-C; then close the listening socket.
 
     The cores are divided among the workers, unless OMP_NUM_THREADS sets the threads of a worker.
-
-    Args:
-        settings: What to serve.
-        bound: The listening socket, which is closed at the end.
-        n: Number of processes.
-        log: The access log; None: there is none. Its function ``emit`` must be at the top level of
-            a module, so that each worker can import it.
-
-    Raises:
-        ConfigError: The server is to be writable, or a worker ends while it starts.
-        SbertSearchError: A worker cannot open an index or a model.
+    Each worker imports the function ``emit`` of the log, so it must be at the top level of a
+    module.
     """
     if settings.writable:
         raise ConfigError(
@@ -64,12 +55,7 @@ def run_workers(
 
 
 class _Worker:
-    """A worker process, with the content of its last message.
-
-    Args:
-        number: Its number, from 1.
-        start: Starts a process that gets the given end of a pipe and the number.
-    """
+    """A worker process, with the content of its last message; its number is from 1."""
 
     def __init__(self, number: int, start: Callable[[Connection, int], SpawnProcess]) -> None:
         self.number, self._start = number, start
@@ -77,7 +63,6 @@ class _Worker:
         self.start()
 
     def start(self) -> None:
-        """Start the process."""
         self.link, other = get_context("spawn").Pipe()
         self.process = self._start(other, self.number)
         other.close()
@@ -89,7 +74,6 @@ class _Worker:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it has opened all indexes and models."""
         return bool(self.names)
 
     def receive(self) -> bool:
@@ -117,7 +101,6 @@ class _Worker:
         return delay_s
 
     def ending(self) -> str:
-        """Say how the process ended."""
         code = self.process.exitcode or 0
         how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
         return f"Worker {self.number} ended {how}"
@@ -137,7 +120,6 @@ class _Supervisor:
         self._n = n
 
     def run(self) -> None:
-        """Serve until a signal comes."""
         with self._handled_signals():
             try:
                 self._workers = [_Worker(i, self._start) for i in range(1, self._n + 1)]
@@ -244,7 +226,6 @@ def _work(
     link: Connection,
     parent: Reporting,
 ) -> None:
-    """Run a worker process: open the indexes and models, then answer requests."""
     report_as(parent)
     try:
         served = open_served(settings)

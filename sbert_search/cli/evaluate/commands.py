@@ -130,14 +130,12 @@ def _show_settings(comparisons: Sequence[Comparison]) -> None:
 
 
 def _shortened(value: object) -> object:
-    """Return a setting; a long list, such as the stop words, is shortened."""
     if isinstance(value, list) and len(value) > _SHOWN:
         return f"[{', '.join(map(repr, value[:_SHOWN]))} and {len(value) - _SHOWN} more]"
     return value
 
 
 def _show_changes(comparison: Comparison) -> None:
-    """Print the verdict and the items with the largest gains and losses."""
     say(f"{comparison.task} {comparison.metric}: {_verdict(comparison)}.")
     for title, changes in (("better", comparison.wins), ("worse", comparison.losses)):
         shown = [f"{c.item} ({c.first:.3f}, {c.second:.3f})" for c in changes[:_SHOWN]]

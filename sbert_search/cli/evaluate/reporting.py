@@ -84,11 +84,7 @@ class EvalOptions:
             note(f"{cached.computed:,} texts were embedded, {cached.cached:,} came from the cache.")
 
     def cross_encoder(self, model: str | None) -> Reranker:
-        """Open a cross-encoder.
-
-        Raises:
-            UsageError: ``model`` is None.
-        """
+        """Open a cross-encoder."""
         from sbert_search.search.rerankers import Reranker
 
         if model is None:
@@ -163,20 +159,8 @@ def report(
 ) -> int:
     """Evaluate all tasks, print and write the scores, and compare them with expected scores.
 
-    Args:
-        kind: Kind of the tasks.
-        evaluate: Evaluates the model on one task.
-        options: Options of the command.
-        baselines: Functions that evaluate other systems on one task, by the name of the system.
-
-    Returns:
-        Exit code: 1 if a score is outside the tolerance of its expected score, else 0.
-
-    Raises:
-        UsageError: The command names both tasks and a suite, or neither; or --split on the command
-            line differs from the split of a task file.
-        EvaluationError: The suite has no task that can be run.
-        ConfigError: The suite requests the mean of different metrics.
+    The exit code is 1 if a score is outside its tolerance. ``baselines`` are other systems, by
+    name.
     """
     from sbert_search.evaluate.compare import judge, load_expected
     from sbert_search.evaluate.report import refuse_overwriting, write_reports

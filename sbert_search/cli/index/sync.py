@@ -120,10 +120,7 @@ class _Sync:
     def run_again(self) -> tuple[SyncReport | None, str]:
         """Sync the index, but never make one: it may be away only until a backup is in its place.
 
-        Returns:
-            The report, or None and the reason why the sync must be tried again: the folder or the
-            index is away or only partly copied, an index of another model than ``--model`` is in
-            its place, or another process is writing.
+        If the sync must be tried again, there is no report, but a reason.
         """
         from sbert_search.errors import (
             CorpusError,
@@ -159,10 +156,7 @@ class _Sync:
         )
 
     def _named(self) -> str | None:
-        """Return the value of --model, or None if it comes from the configuration file.
-
-        A model in the configuration file applies only to new indexes.
-        """
+        """Return the value of --model; in the configuration file, it is only for new indexes."""
         in_file = self._ctx.get_parameter_source("model") is ParameterSource.DEFAULT_MAP
         return None if in_file else self._ctx.params["model"]
 
@@ -194,10 +188,7 @@ class _Sync:
         return index
 
     def _refuse_build_options(self) -> None:
-        """Refuse command-line options that apply only to new indexes.
-
-        The same options in a configuration file are ignored.
-        """
+        """Refuse options that are only for new indexes; ignore them in a configuration file."""
         for name in ("spec", "metric", "language", "title_weight", "dtype"):
             if name in typed(self._ctx):
                 option = f"--{name.replace('_', '-')}"

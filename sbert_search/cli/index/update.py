@@ -91,7 +91,6 @@ def index_options(function: F) -> F:
 
 
 def _predicted_options(function: F) -> F:
-    """Add the options of the metadata columns that task heads fill."""
     for option in reversed(_PREDICTED):
         function = option(function)
     return function

@@ -27,12 +27,6 @@ class ConfigFile:
     exceptions. A model does not apply to commands that open an index, since the index names its own
     model. A precision does not apply to commands that cannot compute in it. A table such as
     ``[index.build]`` applies to one command, and overrides the values at the top.
-
-    Args:
-        path: The file.
-
-    Raises:
-        ConfigError: The file cannot be read or is not TOML.
     """
 
     def __init__(self, path: Path) -> None:
@@ -43,15 +37,9 @@ class ConfigFile:
     ) -> dict[str, object]:
         """Return the values for a command, by the names of its parameters.
 
-        Args:
-            command: The command.
-            groups: The groups that contain the command, outermost first; the first group is
-                the program itself.
-            names: Names of these groups without the first, then the name of the command; for
-                example, index and build.
-
-        Raises:
-            ConfigError: A table, an option or a value is wrong; the message names the line.
+        ``groups`` contain the command, the program itself first; ``names`` are those of the other
+        groups and of the command, such as index and build. A wrong value is refused with its line
+        in the file.
         """
         options, own = _options(command), self.own(groups, names)
         for name in own.keys() - options.keys():
@@ -73,7 +61,6 @@ class ConfigFile:
         }
 
     def _shared(self, program: click.Group) -> dict[str, object]:
-        """Return the values at the top of the file."""
         values = {n: v for n, v in self._tables.items() if not isinstance(v, Mapping)}
         commands = program.list_commands(click.Context(program))
         for name in values.keys() - SHARED_NAMES:
@@ -87,16 +74,7 @@ class ConfigFile:
         return values
 
     def own(self, groups: Sequence[click.Group], names: Sequence[str]) -> dict[str, object]:
-        """Return the values of a command's table.
-
-        Args:
-            groups: The groups that contain the command, outermost first.
-            names: Names of these groups without the first, then the name of the command.
-
-        Raises:
-            ConfigError: A table does not have the name of a command, or the table of a group has a
-                value.
-        """
+        """Return the values of a command's table; ``groups`` and ``names`` as for `defaults`."""
         table: Mapping[str, object] = self._tables
         for depth, (group, name) in enumerate(zip(groups, names, strict=True)):
             known = group.list_commands(click.Context(group))
@@ -143,12 +121,7 @@ class ConfigFile:
 
 
 def shown_instead(command: click.Command, path: Path | None) -> click.Command:
-    """Return a copy of a command that only prints the value of each option and its origin.
-
-    Args:
-        command: The command.
-        path: The configuration file, or None without a file.
-    """
+    """Return a copy of a command that only prints the value of each option and its origin."""
     shown = copy.copy(command)
     shown.params = list(map(_optional, command.params))
 

@@ -35,11 +35,7 @@ _NEEDS |= {"group_size": "--group-by", "answer_depth": "--answer"}
 
 
 def ranking_options(mode: Literal["auto", "dense"]) -> Decorator:
-    """Give a command the options of retrieval, fusion and reranking.
-
-    Args:
-        mode: Default of --mode. ``auto`` is a choice only where it is the default.
-    """
+    """Give a command the options of retrieval, fusion and reranking, and the default of --mode."""
     if mode == "auto":
         add_mode = options_of(SearchOptions, "mode")
     else:
@@ -84,11 +80,8 @@ def answer_options(function: F) -> F:
 def search_options(ctx: click.Context) -> SearchOptions:
     """Make `SearchOptions` from the options of the running command.
 
-    Defaults of a configuration file that have no effect on this search are ignored.
-
-    Raises:
-        UsageError: An option on the command line would have no effect.
-        QueryError: A value is out of range.
+    An option on the command line that would have no effect is refused; in a configuration file, it
+    is ignored.
     """
     params, on_line = ctx.params, typed(ctx)
     fuses = params["mode"] in ("auto", "hybrid")

@@ -86,8 +86,8 @@ TRAINING_PRECISIONS = PRECISIONS[:3]
 class NarrowPrecision(click.Option):
     """The option ``--precision`` of a command that does not compute in all `PRECISIONS`.
 
-    A precision at the top of a configuration file or in the environment is meant for all commands.
-    A command that cannot compute in this precision ignores it.
+    One at the top of a configuration file or in the environment is meant for all commands; it is
+    ignored here if this command cannot compute in it.
     """
 
     def is_for_others(self, value: object) -> bool:
@@ -115,12 +115,9 @@ def choice(name: str, *values: str, help: str, cls: type[click.Option] = click.O
 
 
 def options_of(settings: type, *names: str, **flags: str) -> Decorator:
-    """Give a command options for fields of a settings dataclass.
+    """Give a command options for fields of a settings dataclass, in the order of the help.
 
-    Args:
-        settings: The dataclass, which declares type, bounds, default and help of each field.
-        names: Its fields, in the order of the help.
-        flags: Flags of fields that are not called as the field is, such as ``method="--fusion"``.
+    ``flags`` has the flags that do not follow from the field's name, such as ``method="--fusion"``.
     """
     fields = declared(settings)
 
@@ -306,10 +303,7 @@ SHARED_NAMES = frozenset(_SHARED)
 
 
 def shared_options(*names: str) -> Decorator:
-    """Give a command some of the shared options, which its help lists in the given order.
-
-    A command with ``--quiet`` has ``--verbose`` too.
-    """
+    """Give a command some of the shared options, in this order; with ``quiet``, ``verbose`` too."""
     every = [n for name in names for n in (("quiet", "verbose") if name == "quiet" else (name,))]
 
     def decorate(function: F) -> F:
@@ -363,16 +357,7 @@ def typed(ctx: click.Context) -> set[str]:
 
 
 def refuse_typed(ctx: click.Context, names: Collection[str], where: str) -> None:
-    """Refuse options on the command line that have no effect.
-
-    Args:
-        ctx: The running command.
-        names: Names of parameters that have no effect.
-        where: The case in which the options have no effect, such as "with --like".
-
-    Raises:
-        UsageError: One of these options is on the command line.
-    """
+    """Refuse options on the command line that have no effect ``where``, such as "with --like"."""
     found = typed(ctx).intersection(names)
     for option in ctx.command.params:
         if option.name in found:

@@ -96,11 +96,7 @@ def vector_options(function: F) -> F:
 
 
 def has_vectors(ctx: click.Context, settings: ReadSettings) -> bool:
-    """Whether vectors are given, by an option or by a field that the settings name.
-
-    Raises:
-        UsageError: Both --vectors and --vector-field are given.
-    """
+    """Whether vectors are given, by an option or by a field that the settings name."""
     if ctx.params["vectors"] and ctx.params["vector_field"]:
         raise click.UsageError("Give vectors either by --vectors or by --vector-field.")
     return bool(ctx.params["vectors"] or settings.fields.vector)
@@ -116,21 +112,15 @@ def typed_model_options(ctx: click.Context) -> EmbedderOptions:
 def overriding(ctx: click.Context) -> dict[str, Any]:
     """Return the options that override settings, with their values.
 
-    These are the options that the user set on the command line, in the environment or in the
-    configuration file. If a recipe is named, only the options on the command line count: the
-    environment and the configuration file apply to all commands and must not change a recipe.
+    If a recipe is named, only those on the command line do: the environment and the configuration
+    file apply to all commands and must not change a recipe.
     """
     names = typed(ctx) if ctx.params.get("recipe_file") else given(ctx)
     return {name: ctx.params[name] for name in names}
 
 
 def with_read_options(settings: R, ctx: click.Context) -> R:
-    """Return the settings, with the values of the options that `overriding` returns.
-
-    Raises:
-        UsageError: A size of chunks is given, but long texts are not split into chunks; or
-            --column-type has a wrong form.
-    """
+    """Return the settings, with the values of the options that `overriding` returns."""
     chosen = overriding(ctx)
     sizes = chosen.keys() & {"chunk_tokens", "chunk_overlap"}
     if sizes and chosen.setdefault("on_truncate", "chunk") != "chunk":

@@ -194,11 +194,7 @@ async def _embed(
 
 
 def _all_of(kind: type[T], listed: Sequence[object], param: str) -> list[T]:
-    """Return a list whose items are all of one kind.
-
-    Raises:
-        Problem: The items are of different kinds.
-    """
+    """Return a list whose items must all be of one kind."""
     for at, item in enumerate(listed):
         if not isinstance(item, kind):
             raise invalid(f"{param}[{at}]", "Texts and token ids are mixed; send one kind.")

@@ -133,11 +133,7 @@ async def search(served: Served, call: Call[AskedSearch]) -> Reply:
 
 
 async def answer_search(served: Served, body: AskedSearch, work: Work) -> SearchResponse:
-    """Search an index.
-
-    Raises:
-        Problem: The request is wrong, or too many requests wait.
-    """
+    """Search an index."""
     served_index = served.index(body.index)
     queries = _queries(body, served.limits, served.limits.items)
     options = _options(served_index, body, served.limits)
@@ -208,11 +204,7 @@ async def get_document(served: Served, call: Call[None]) -> Reply:
 
 
 async def answer_document(served: Served, index: str, doc_id: str) -> StoredDocument:
-    """Read a document of an index.
-
-    Raises:
-        Problem: There is no such index or document.
-    """
+    """Read a document of an index."""
     served_index = served.index(index)
     document = await served_index.document(doc_id)
     return StoredDocument(
@@ -235,11 +227,7 @@ async def similar(served: Served, call: Call[None]) -> Reply:
 async def answer_similar(
     served: Served, index: str, doc_id: str, k: int, where: str | None, work: Work
 ) -> SimilarResponse:
-    """Find the k documents of an index that resemble one of them most.
-
-    Raises:
-        Problem: There is no such index or document, or k or the filter is wrong.
-    """
+    """Find the k documents of an index that resemble one of them most."""
     served_index = served.index(index)
     if not 0 < k <= served.limits.k:
         raise invalid("k", f"k is {k:,}; it may be from 1 to {served.limits.k:,}.")
