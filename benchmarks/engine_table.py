@@ -44,42 +44,12 @@ Rows = dict[str, tuple[str, str, Format]]
 # README.md shows times and speeds as multiples of ours. docs/measurements.md shows the same figures
 # in seconds, milliseconds or documents a second.
 README_ROWS: Rows = {
-    "nDCG@10 over 1,000 abstracts, by meaning": ("queries", "dense_ndcg_at_10", number(".3f")),
     "nDCG@10 over 1,000 abstracts, by meaning and words": (
-        "queries",
-        "hybrid_ndcg_at_10",
+        *("queries", "hybrid_ndcg_at_10"),
         number(".3f"),
     ),
-    "time to index 1,000 abstracts, ours = 1": ("index", "index", multiple_of_ours),
     "time of a query by meaning, ours = 1": ("queries", "dense_p50", multiple_of_ours),
-    "time of a query by meaning and words, ours = 1": ("queries", "hybrid_p50", multiple_of_ours),
-    "time from a new process to its first hit, ours = 1": (
-        "queries",
-        "cold_start",
-        multiple_of_ours,
-    ),
-    "hits of 10 asked for, with a filter that 20 documents pass": (
-        *("queries", "filtered_hits"),
-        number(".1f"),
-    ),
-    "size on disk, MiB": ("index", "disk", number(".1f")),
     "small writes a second, ours = 1": ("trials", "stream_rate", multiple_of_ours),
-    "acknowledged documents lost in 5 kills during small writes": (
-        *("trials", "stream_lost"),
-        number(",.0f"),
-    ),
-    "documents kept of 5,183 when indexing is killed halfway": (
-        *("trials", "killed_at_half_kept"),
-        number(",.0f"),
-    ),
-    "outdated texts still found after 10 documents changed": (
-        *("trials", "stale_documents"),
-        number(".0f"),
-    ),
-    "refuses a query after the model's weights changed": (
-        *("trials", "refuses_other_weights"),
-        yes_or_no,
-    ),
 }
 DOCS_ROWS: Rows = {
     "documents": ("index", "documents", number(",.0f")),

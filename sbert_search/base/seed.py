@@ -1,8 +1,7 @@
 """Random numbers as a function of seed, purpose and position, without generator state.
 
 A position is one or more integers, such as epoch and step. A resumed run therefore draws the same
-numbers as an uninterrupted one. See "No generator state in a checkpoint" and "Masks are hashes of
-their position" in docs/decisions.md.
+numbers as an uninterrupted one. See "No generator state in a checkpoint" in docs/decisions.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Threads: stages of a pipeline at once, a fair limit on work, and threads for coroutines.
 
-A turn is the right of one thread to work. See "No more searches at once than cores" and "A fork
-waits for the searches under way" in docs/decisions.md.
+A turn is the right of one thread to work. See "No more searches at once than cores" in
+docs/decisions.md. A fork waits for the turns under way, so that no lock is held in the child.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Embed on several devices: each device has its own process and gets a share of each batch.
 
-Decision: docs/decisions.md, "Several devices are several processes".
+Threads of one process would take turns at launching kernels.
 """
 
 from __future__ import annotations

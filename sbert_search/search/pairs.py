@@ -184,7 +184,8 @@ def _find(live: _Rows, limit: _Limit, advance: Advance, exact: bool | None) -> I
 def _by_tiles(live: _Rows, start: int, stop: int, limit: _Limit) -> Iterator[Pairs]:
     """Compare the rows of a block with each other and with all later rows.
 
-    See "Pairs come from tiles in float32, decided in float64" in docs/decisions.md.
+    Products in float32 select the pairs whose score may be within the limit. The scores of these
+    pairs in float64 decide.
     """
     left, metric = live.vectors(start, stop), live.snapshot.settings.metric
     for right_start in range(start, len(live.rows), RIGHT_ROWS):

@@ -98,8 +98,7 @@ class Columns:
     """The types of the metadata columns of a source.
 
     - A typed value (JSON, Parquet) must fit the type of the first value in its column. An int64
-      column may become float64 if that rounds no integer (docs/decisions.md, "No integer is
-      rounded where a column widens").
+      column may become float64 if that rounds no integer: a rounded id would be another id.
     - The type of a list names the type of its values, such as list[int64]. Lists of int64 and of
       float64 make a list[float64] column if that rounds no integer. Another mixture of lists, or
       of lists and texts, makes a string column with the lists as JSON text, unless the column has a

@@ -88,7 +88,7 @@ def test_an_index_without_lexical_data_is_given_them(index: Path) -> None:
     ("options", "message"),
     [
         (("--mode", "hybird"), "'hybird' is not one of 'auto', 'dense', 'lexical', 'hybrid'"),
-        (("--mode", "hybrid", "--dense-weight", "2"), "dense_weight is 2.0"),
+        (("--mode", "hybrid", "--dense-weight", "2"), "2.0 is not in the range 0<=x<=1"),
         (("--mode", "hybrid", "--fusion", "sum"), "'sum' is not one of 'weighted', 'rrf'"),
         (("--mode", "dense", "--dense-weight", "0.3"), "--dense-weight needs --mode hybrid."),
         (("--mode", "lexical", "--fusion", "rrf"), "--fusion needs --mode hybrid."),

@@ -328,8 +328,7 @@ def _worst_cosine(check: SelfCheck, embedder: TextEmbedder) -> float:
     All texts are compared once per opened model. For an exported ONNX graph, the result is cached
     on disk, since the graph was compared with the native engine when it was exported, and it always
     computes on a CPU in fp32. Later processes compare only the first `_QUICK` texts, which are
-    short, so that a single search stays fast (docs/decisions.md: The self-check against an index
-    runs for every opened model).
+    short, so that a single search stays fast.
     """
     if embedder.identity.engine == "onnx":
         key = [check.texts, check.vectors_base64, embedder.identity.to_mapping()]

@@ -122,8 +122,7 @@ def scan(
     single = len(queries) == 1 and vectors.dtype == np.float32
     dense = DENSE_SINGLE if single else DENSE
     # If more than the share `dense` of the rows is selected, reading all rows in order and dropping
-    # the others afterwards is faster than reading only the selected rows (docs/decisions.md: A mask
-    # over more than half the rows is read in order).
+    # the others afterwards is faster than reading only the selected rows, in random order.
     masked = selection is not None and selection.n_selected > dense * len(selection.marks)
     positions = None if selection is None or masked else selection.positions
     norms = np.linalg.norm(queries.astype(np.float64), axis=1)
@@ -152,8 +151,7 @@ def exact_scores(
     only one query. Cosine gives the inner product, since its vectors have norm 1; euclidean gives
     the negative distance.
     """
-    # Reasons are in docs/decisions.md: Exact search scores twice; Candidates are scored 32,768
-    # elements at a time.
+    # The reason is in docs/decisions.md: Exact search scores twice. Larger blocks are slower.
     wide = queries.astype(np.float64)
     step = max(1, PAIR_ELEMENTS // queries.shape[1])
     scores = [

@@ -111,8 +111,7 @@ def train_on(index: FaissIndex, vectors: NDArray[np.float32]) -> None:
 
     All threads train the centroids of inverted lists, unless the index begins with a transform such
     as OPQ. One thread trains the rest, above all the codes: they need many small clusterings, in
-    which several threads would wait for each other at every step (docs/decisions.md: Codes are
-    trained by one thread).
+    which several threads would wait for each other at every step.
     """
     faiss = import_faiss()
     inner = faiss.downcast_index(index)

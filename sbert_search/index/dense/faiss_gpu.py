@@ -69,7 +69,7 @@ def find_gpu() -> Gpu | None:
     """Return the first GPU if FAISS gives right answers on it and torch can use it, else None.
 
     The answers are tested, since FAISS may make an empty copy of an index on the GPU and raise no
-    error (docs/decisions.md: A GPU is used where `faiss-gpu` answers correctly).
+    error.
     """
     faiss = import_faiss()
     if not hasattr(faiss, "StandardGpuResources") or faiss.get_num_gpus() < 1:

@@ -10,8 +10,7 @@ search a segment that has a FAISS index:
   It fetches a few more candidates, and those that are not selected are dropped.
 
 The unit of costs is the scoring of one randomly accessed vector, the most expensive operation. See
-docs/decisions.md: The number of matching rows decides how a filter runs; Deleted rows cost a few
-more candidates.
+docs/decisions.md: The number of matching rows decides how a filter runs.
 """
 
 from __future__ import annotations

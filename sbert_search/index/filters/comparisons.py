@@ -1,8 +1,7 @@
 """SQL comparisons of Arrow arrays: exact for integers and floats; LIKE. NULL gives NULL.
 
 Arrow rounds or refuses an int64 that it compares with a float64. This module compares the exact
-values, as sqlite does (docs/decisions.md: Filters compare exact numbers; LIKE is translated to a
-regular expression).
+values, as sqlite does (docs/decisions.md: Filters compare exact numbers).
 """
 
 from __future__ import annotations

@@ -269,8 +269,8 @@ def _floor(total: NDArray[np.float64], by_term: TermPairs, live: Live, k: int) -
     """Return a lower bound of the k-th best score of the live documents of a segment.
 
     The k-th best score among the documents with one term is at most the k-th best of all. The
-    rarest term with k live documents has the fewest to sort, and tends to have the best scores
-    (docs/decisions.md: The k-th best of the rarest term's documents bounds the choice).
+    rarest term with k live documents has the fewest to sort, and tends to have the best scores.
+    Bounds for each term or block would change with the mean length, at every update.
     """
     for pairs in sorted(by_term, key=len):
         if len(pairs) >= k:

@@ -36,9 +36,9 @@ def hash_content(document: Document) -> int:
     """Hash title, text and metadata of a document, but not its source.
 
     An integer and an equal float have the same hash, since an int64 column may become float64. A
-    missing value has the same hash as a missing column (docs/decisions.md: A hash of the content is
-    stored with each id). If the document has a fingerprint (see `Document`), the fingerprint is
-    returned instead.
+    missing value has the same hash as a missing column. If the document has a fingerprint (see
+    `Document`), the fingerprint is returned instead. With the hash, a repeated `add` finds
+    duplicates without reading documents.
     """
     if document.fingerprint is not None:
         return document.fingerprint

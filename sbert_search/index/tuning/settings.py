@@ -186,8 +186,8 @@ def families(n_rows: int, dim: int) -> list[Family]:
 def lists_for(n_rows: int) -> int:
     """Return the number of inverted lists: a power of two near twice the square root of the rows.
 
-    It is lower if there would be fewer than `ROWS_PER_LIST` rows to train each list
-    (docs/decisions.md: Twice the square root of the rows as lists).
+    It is lower if there would be fewer than `ROWS_PER_LIST` rows to train each list. With fast-scan
+    codes, a search spends its time on comparing the query with centroids, not on scanning lists.
     """
     preferred = 1 << round(math.log2(max(2 * math.sqrt(n_rows), 1)))
     most = 1 << int(math.log2(max(n_rows / ROWS_PER_LIST, 1)))

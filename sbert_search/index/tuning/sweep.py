@@ -291,8 +291,7 @@ def finalists(candidates: Sequence[Candidate]) -> list[Candidate]:
     The first is the fastest within the budget. The second is the fastest of another structure
     (graph, inverted lists or none) or, if there is none, the second fastest. Candidates slower than
     an exact scan are not chosen. A prediction may be wrong in the same way for all of one
-    structure, so two of it could both fail (docs/decisions.md: The two finalists of `index tune`
-    are of two kinds).
+    structure, so two of it could both fail.
     """
     allowed: list[Candidate] = []
     for candidate in candidates:

@@ -1,8 +1,7 @@
 """Merging segments into fewer, without deleted and replaced (dead) rows.
 
 `merge_policy` chooses the segments; this module rewrites them. Live rows keep their numbers. Among
-hits with equal scores, the lower row comes first, so the results of exact searches do not change
-(docs/decisions.md: Compaction keeps row numbers).
+hits with equal scores, the lower row comes first, so the results of exact searches do not change.
 """
 
 from __future__ import annotations

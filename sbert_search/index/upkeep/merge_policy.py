@@ -18,7 +18,7 @@ replaced document; the other rows are live. An update ends with these merges:
   the rows outside FAISS get a FAISS index of their own as soon as there are 50,000 of them.
   In one of n shards, 50,000 / n rows suffice.
 
-docs/decisions.md: Updates merge segments when they end; Four small segments, not eight.
+docs/decisions.md: Updates merge segments when they end.
 
 Source: Bentley & Saxe 1980, Decomposable searching problems I (the logarithmic method), section 2.
 """

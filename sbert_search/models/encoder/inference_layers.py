@@ -2,7 +2,7 @@
 
 On a CPU, the weights are converted once to oneDNN's blocked memory layout, and oneDNN computes bias
 and activation in the same pass as the product. On CUDA, cuBLASLt computes product, bias and
-activation in one pass. docs/decisions.md: "Weights in oneDNN's layout for inference".
+activation in one pass. Weights in this layout can neither be trained nor saved.
 
 The weights of a layer have one scale for each output channel. Its inputs have one scale and one
 zero point, which a calibration fixes before the first text is encoded, so the states of a text do

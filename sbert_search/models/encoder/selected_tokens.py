@@ -1,8 +1,7 @@
 """Attention for selected tokens such as [CLS], and by torch's FlashAttention kernel on CUDA.
 
 Keys and values are computed for every token of a text. Queries and the layers after attention are
-computed for the selected tokens only. docs/decisions.md: "The last block computes queries of masked
-and first tokens only".
+computed for the selected tokens only: in the last block, the loss reads no other states.
 """
 
 from __future__ import annotations
@@ -51,7 +50,6 @@ def varlen_attention(
     Source: Dao 2023, FlashAttention-2 (arXiv:2307.08691).
     """
     # The private operator takes dropout; its public wrapper, torch.nn.attention.varlen, does not.
-    # docs/decisions.md: "The CUDA kernel is called as `aten::_flash_attention_forward`".
     context = torch.ops.aten._flash_attention_forward(
         query,
         key,

@@ -76,7 +76,6 @@ def _shift(scores: Tensor) -> Tensor:
     by one column, and the memory is viewed with rows one element shorter. Row i of the view
     therefore begins at column ``length - 1 - i`` of input row i (Dai et al. 2019, Transformer-XL,
     appendix B, arXiv:1901.02860). A gather is avoided because its gradient is a scatter.
-    docs/decisions.md: "DeBERTa's relative scores are a view".
     """
     length = scores.shape[-2]
     width = 2 * length - 1
@@ -102,8 +101,7 @@ class Heads(NamedTuple):
         """Yield views of queries, keys and values of each run, (texts, heads, length, head_dim).
 
         `torch.split` is called once for all runs. If each run were a slice, the gradient of each
-        slice would be a tensor as large as the batch. docs/decisions.md: "Heads are split once into
-        runs".
+        slice would be a tensor as large as the batch.
         """
         sizes = [run.texts * run.length for run in runs]
         for run, parts in zip(

@@ -2,8 +2,7 @@
 
 In float32, torch multiplies with MKL; on CPUs with AVX-512, oneDNN is faster. In bfloat16, torch
 uses oneDNN too, but in a slower way: it does not convert the weight to oneDNN's blocked memory
-layout, and it copies the bias to all rows. docs/decisions.md: "oneDNN multiplies in float32 during
-training".
+layout, and it copies the bias to all rows.
 
 torch has no fused CPU kernel with dropout. If autograd derives the gradient, each group of texts of
 equal length takes some forty small operations and copies. oneDNN also compiles a kernel for every

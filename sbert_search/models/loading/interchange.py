@@ -8,7 +8,7 @@ have a tensor that the model does not use, transformers drops the tensor. transf
 cases and raises no error. This module sets missing parameters to NaN and computes the result of a
 test text. If the result is NaN, the model uses a missing parameter, and this module raises an
 error. It also raises an error if a tensor of the encoder was dropped. A dropped tensor of an unused
-head is allowed. See "Missing parameters become NaN" in docs/decisions.md.
+head is allowed.
 """
 
 from __future__ import annotations

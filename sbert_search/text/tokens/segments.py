@@ -2,8 +2,8 @@
 
 A corpus is one sequence of tokens, with the starts of its sentences and documents. An example is
 one or two spans (ranges) of this sequence. A plan holds a few integers for each example and depends
-only on the lengths of sentences and documents. The tokens are read when an example is used. See
-"Examples are planned from lengths" in docs/decisions.md.
+only on the lengths of sentences and documents. The tokens are read when an example is used, since
+the text may be larger than memory.
 """
 
 from __future__ import annotations

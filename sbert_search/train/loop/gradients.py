@@ -120,7 +120,7 @@ def add_gradients(
     Before a loss, a sum over rows, pairs or tokens, is backpropagated, it is divided by the number
     of these terms in the whole step, over all micro-batches and ranks.
     """
-    # See "Counts before the forward pass" in docs/decisions.md.
+    # Counted before the forward pass, so that each loss is divided once, in one pass over the step.
     names = sorted(batches[0].counts)
     counted = context.ranks.sum([sum(batch.counts[name] for batch in batches) for name in names])
     counts = dict(zip(names, counted, strict=True))
