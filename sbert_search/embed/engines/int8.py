@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
-from typing import Protocol, TypeVar, cast
+from typing import TypeVar, cast
 
 import safetensors.torch
 import torch
@@ -29,7 +29,7 @@ from sbert_search.base.device import DTYPES, Precision, resolve_device
 from sbert_search.base.progress import note, progress, warn
 from sbert_search.embed.arguments import CalibrationTexts
 from sbert_search.embed.engines.native import PackedEngine
-from sbert_search.embed.engines.protocol import EngineName, OpenedModel
+from sbert_search.embed.engines.protocol import MovableEngine, OpenedModel
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.models.encoder.encoder import Encoder
 from sbert_search.models.encoder.inference_layers import (
@@ -145,13 +145,7 @@ _JOINED = (6, 11)  # numbers of consecutive texts that are joined into one long 
 _FEWEST = 16  # least number of texts of a calibration
 
 
-class NamedEngine(Protocol):
-    """An engine that computes single texts or pairs of texts."""
-
-    name: EngineName
-
-
-E = TypeVar("E", bound=NamedEngine)
+E = TypeVar("E", bound=MovableEngine)
 
 
 def open_int8(
@@ -186,7 +180,7 @@ def open_int8(
 
 
 def choose_fastest(
-    folder: ModelFolder, engine: NamedEngine, *, device: str, texts: CalibrationTexts
+    folder: ModelFolder, engine: MovableEngine, *, device: str, texts: CalibrationTexts
 ) -> Precision:
     """Return the fastest of fp32, bf16 and int8 for a model on this CPU, by measurement.
 

@@ -6,22 +6,20 @@ import hashlib
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Generic, NamedTuple, Protocol, TypeVar, get_args
+from typing import Protocol, TypeVar, get_args
 
 import torch
 from torch import nn
 
 from sbert_search.base.device import DTYPES, Precision, resolve_device, resolve_precision
 from sbert_search.base.progress import warn
-from sbert_search.base.verdicts import Verdict
 from sbert_search.embed.arguments import CalibrationTexts
 from sbert_search.embed.engines.int8 import choose_fastest, open_int8
-from sbert_search.embed.engines.protocol import EngineName, OpenedModel
+from sbert_search.embed.engines.protocol import EngineName, MovableEngine, OpenedModel
 from sbert_search.errors import ConfigError, ModelError
 from sbert_search.models.loading.folder import ModelDescription, ModelFolder, read_folder
 from sbert_search.models.loading.identity import IN_MEMORY
 from sbert_search.models.loading.resolve import ResolvedModel, resolve_model
-from sbert_search.text.tokens.tokenizer import TextTokenizer
 
 
 def state_sha256(module: nn.Module) -> str:
@@ -37,74 +35,15 @@ def state_sha256(module: nn.Module) -> str:
 PRECISIONS = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 
 
-class MovableEngine(Protocol):
-    """An engine that can move its model to another device and precision."""
-
-    name: EngineName
-
-    def fastest_precision(self) -> Verdict | None:
-        """Measure whether the CPU is faster in fp32 or in bf16; None: fp32, unmeasured.
-
-        It must be called before `move`, while the model is on the CPU in fp32.
-        """
-
-    def move(self, device: torch.device, dtype: torch.dtype) -> None:
-        """Move the model to a device and convert it to a precision."""
-
-
-class TokenizingEngine(Protocol):
-    """An engine with the tokenizer of its model."""
-
-    name: EngineName
-    tokenizer: TextTokenizer
-
-
 E = TypeVar("E", bound=MovableEngine)
-T = TypeVar("T", bound=TokenizingEngine)
-MoveAndCheck = Callable[[E, torch.device, torch.dtype], None]
-
-
-class Placed(NamedTuple, Generic[E]):
-    """An engine on its device."""
-
-    engine: E
-    device: torch.device
-    dtype: torch.dtype  # of the engine's matrix products
-    verdict: Verdict | None  # that chose the precision; None: nothing was measured
-
-
-def open_engine(
-    load: Callable[[], E], move_and_check: MoveAndCheck[E], *, device: str, precision: Precision
-) -> Placed[E]:
-    """Load an engine on the CPU in fp32, and move it to a device and a precision.
-
-    On a CPU, the precision "auto" is the one that `MovableEngine.fastest_precision` chooses, or
-    fp32 if the output in that precision fails the check: ``move_and_check`` raises ModelError then.
-    """
-    target = resolve_device(device)
-    dtype = resolve_precision(precision, target)  # refuses an unknown name before weights are read
-    engine = load()
-    verdict = None
-    if precision == "auto" and target.type == "cpu":
-        verdict = engine.fastest_precision()
-        dtype = dtype if verdict is None else DTYPES[verdict.choice]
-    try:
-        move_and_check(engine, target, dtype)
-    except ModelError as error:
-        if precision != "auto" or dtype == torch.float32:
-            raise
-        warn(f"{error} Continuing in fp32.")
-        engine, dtype, verdict = load(), torch.float32, None
-        move_and_check(engine, target, dtype)
-    return Placed(engine, target, dtype, verdict)
 
 
 def describe_object(
     model: nn.Module,
     description: ModelDescription,
-    engine: T,
+    engine: E,
     asked: Mapping[str, str],
-) -> OpenedModel[T]:
+) -> OpenedModel[E]:
     """Describe the engine of a model in memory, which stays on its device and in its precision.
 
     ``asked`` has the caller's values of ``device``, ``precision`` and ``engine``, each the default
@@ -205,19 +144,31 @@ def place(
     device: str,
     precision: Precision,
 ) -> OpenedModel[E]:
-    """Load a model of a folder as `open_folder` does, in a precision other than int8."""
+    """Load a model of a folder on the CPU in fp32, and move it to a device and a precision.
 
-    def move_and_check(engine: E, target: torch.device, dtype: torch.dtype) -> None:
+    On a CPU, the precision "auto" is the one that `MovableEngine.fastest_precision` chooses, or
+    fp32 if the output in that precision fails the check.
+    """
+    target = resolve_device(device)
+    dtype = resolve_precision(precision, target)  # refuses an unknown name before weights are read
+    engine, verdict = load(), None
+    if precision == "auto" and target.type == "cpu":
+        verdict = engine.fastest_precision()
+        dtype = dtype if verdict is None else DTYPES[verdict.choice]
+
+    def move_and_check() -> None:
         name = PRECISIONS[dtype]
         where = f"{engine.name} on {target} in {name}"
         check(engine, lambda: engine.move(target, dtype), precision=name, where=where)
 
-    placed = open_engine(load, move_and_check, device=device, precision=precision)
+    try:
+        move_and_check()
+    except ModelError as error:
+        if precision != "auto" or dtype == torch.float32:
+            raise
+        warn(f"{error} Continuing in fp32.")
+        engine, dtype, verdict = load(), torch.float32, None
+        move_and_check()
     return OpenedModel.from_folder(
-        resolved,
-        folder,
-        placed.engine,
-        PRECISIONS[placed.dtype],
-        str(placed.device),
-        placed.verdict,
+        resolved, folder, engine, PRECISIONS[dtype], str(target), verdict
     )

@@ -14,6 +14,8 @@ from sbert_search.models.loading.folder import ModelDescription, ModelFolder
 from sbert_search.models.loading.resolve import ResolvedModel
 
 if TYPE_CHECKING:
+    import torch
+
     from sbert_search.base.verdicts import Verdict
     from sbert_search.text.tokens.tokenizer import TextTokenizer
 
@@ -39,6 +41,22 @@ class Engine(Protocol):
 
     def start(self, tokens: TokenizedTexts) -> Callable[[], Vectors]:
         """Begin to compute; return a function that waits. Both may raise MemoryError."""
+
+
+class MovableEngine(Protocol):
+    """An engine of torch, which can move its model to another device and precision."""
+
+    name: EngineName
+    tokenizer: TextTokenizer
+
+    def fastest_precision(self) -> Verdict | None:
+        """Measure whether the CPU is faster in fp32 or in bf16; None: fp32, unmeasured.
+
+        It must be called before `move`, while the model is on the CPU in fp32.
+        """
+
+    def move(self, device: torch.device, dtype: torch.dtype) -> None:
+        """Move the model to a device and convert it to a precision."""
 
 
 E = TypeVar("E")
