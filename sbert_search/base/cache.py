@@ -33,7 +33,7 @@ def digest_of(key: object) -> str:
     return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
 
 
-def recalled(name: str, key: object, is_valid: Callable[[Any], bool]) -> Any:
+def cached_value(name: str, key: object, is_valid: Callable[[Any], bool]) -> Any:
     """Return the cached value of a key; None if no valid value is cached."""
     with contextlib.suppress(OSError, ValueError):
         if is_valid(value := json.loads(_path(name, key).read_bytes())):
@@ -45,14 +45,14 @@ def _path(name: str, key: object) -> Path:
     return cache_folder(name) / f"{digest_of(key)}.json"
 
 
-def remembered(
+def cached_or_computed(
     name: str, key: object, compute: Callable[[], Any], is_valid: Callable[[Any], bool]
 ) -> Any:
     """Return the cached value of a key if it is valid, or compute and cache it.
 
     ``name`` is the cache folder. ``key`` is a JSON value with everything that the value depends on.
     """
-    found = recalled(name, key, is_valid)
+    found = cached_value(name, key, is_valid)
     if found is not None:
         return found
     path = _path(name, key)

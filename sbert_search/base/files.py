@@ -31,7 +31,7 @@ from sbert_search.base.folders import AnyFolder, Entry, Folder, Place, identity_
 _FAILED = ctypes.c_void_p(-1).value
 
 
-def mapped(fd: int, n_bytes: int) -> memoryview:
+def map_descriptor(fd: int, n_bytes: int) -> memoryview:
     """Map the first ``n_bytes`` of an open file into memory; its descriptor can then be closed."""
     return np.asarray(_Mapping(fd, n_bytes)).data
 
@@ -355,7 +355,7 @@ def map_file(path: Place) -> memoryview:
             raise OSError(f"{path} is not a regular file")
         if status.st_size == 0:
             return memoryview(b"")  # mmap refuses a length of 0
-        return mapped(fd, status.st_size)
+        return map_descriptor(fd, status.st_size)
     finally:
         os.close(fd)
 

@@ -197,7 +197,7 @@ def parent_of(place: Place) -> Iterator[tuple[int | None, str | Path]]:
         yield None, place
 
 
-def same_file(path: Path, others: Iterable[Path]) -> Path | None:
+def first_same_file(path: Path, others: Iterable[Path]) -> Path | None:
     """Return the first of ``others`` that is the same file as ``path``, also by links, or None."""
     if (own := _identity(path)) is None:
         return None
@@ -213,7 +213,7 @@ def require_apart(output: Path, inputs: Iterable[Path], option: str = "The outpu
     inputs = list(inputs)
     temporary = Path(f"{output}.tmp")  # `files.replacing` writes this file first
     for written in (output, temporary):
-        if (input_path := same_file(written, inputs)) is not None:
+        if (input_path := first_same_file(written, inputs)) is not None:
             named = f" ({input_path})" if str(input_path) != str(written) else ""
             raise ConfigError(
                 f"{option} would overwrite {written}{named}, which is read. Name another file."
@@ -221,7 +221,7 @@ def require_apart(output: Path, inputs: Iterable[Path], option: str = "The outpu
     folders = [path for path in inputs if path.is_dir()]
     inside = Path(os.path.realpath(output.parent))
     for above in (inside, *inside.parents) if folders else ():
-        if (input_path := same_file(above, folders)) is not None:
+        if (input_path := first_same_file(above, folders)) is not None:
             raise ConfigError(
                 f"{option}, {output}, lies in {input_path}, which is read. Name a path outside."
             )

@@ -35,7 +35,7 @@ def anonymous_bytes() -> int:
     return sum(int(f[1]) * 1024 for f in lines if f[0] in ("RssAnon:", "RssShmem:"))
 
 
-def room(memory_bytes: int | None) -> int | None:
+def unused_budget(memory_bytes: int | None) -> int | None:
     """Return the unused part of a memory budget of the process, in bytes; None: no limit."""
     return None if memory_bytes is None else max(memory_bytes - anonymous_bytes(), 0)
 
@@ -51,7 +51,7 @@ class Shares:
     work: int = _FIXED_BYTES + _SHARED_BYTES  # all stages, beside what the process held before
 
 
-def shares(budget: int | None) -> Shares:
+def divide_budget(budget: int | None) -> Shares:
     """Divide a memory budget of the process; None gives the default limits."""
     if budget is None:
         return Shares(budget=None)
@@ -123,7 +123,7 @@ def let_freed_memory_stay() -> None:
 
 def require(memory_bytes: int | None, needed_bytes: int, what: str) -> None:
     """Refuse work whose ``needed_bytes``, beside what the process holds, exceed its budget."""
-    left = room(memory_bytes)
+    left = unused_budget(memory_bytes)
     if left is not None and needed_bytes > left:
         raise ConfigError(
             f"{what} takes about {mib(needed_bytes)}, but {mib(left)} of --memory are left; "

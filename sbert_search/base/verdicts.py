@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sbert_search.base.cache import cache_folder, digest_of, remembered
+from sbert_search.base.cache import cache_folder, cached_or_computed, digest_of
 from sbert_search.base.processor import cpu, switches
 from sbert_search.config import from_mapping, to_mapping
 from sbert_search.errors import ConfigError
@@ -164,7 +164,7 @@ def verdict_on(subject: str, shapes: object, work: str, candidates: Candidates) 
         def is_valid(value: object) -> bool:
             return not _anew and _is_verdict(value, candidates)
 
-        found = remembered(FOLDER, key, compute, is_valid)
+        found = cached_or_computed(FOLDER, key, compute, is_valid)
         _measured[digest] = from_mapping(Verdict, found)
     return _measured[digest]
 

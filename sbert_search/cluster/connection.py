@@ -18,9 +18,9 @@ from typing import Protocol, TypedDict, cast
 
 from sbert_search.errors import ClusterError, ConfigError
 
-OBJECT_STORE_BYTES = 256 << 20  # memory for shared objects of a cluster that `connected` starts
+OBJECT_STORE_BYTES = 256 << 20  # memory for shared objects of a cluster that `connect` starts
 MORE_MACHINES = "connect more machines with `ray start --address=...`"  # for error messages
-# Environment variables that are set to 0 while `connected` is open, unless the user has set them.
+# Environment variables that are set to 0 while `connect` is open, unless the user has set them.
 # By default Ray hides all GPUs from a process with no share of a GPU, and warns that a later
 # version will not hide them. With RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO=0 it hides no GPU and does not
 # warn.
@@ -159,7 +159,7 @@ class Call:
             raise Lost(_first_line(error)) from None
 
 
-def finished(calls: Sequence[Call], timeout_s: float) -> list[Call]:
+def wait_for_any(calls: Sequence[Call], timeout_s: float) -> list[Call]:
     """Wait until a call has finished, at most ``timeout_s``; return all finished calls."""
     wait = _ray().wait
     by_reference = {call._reference: call for call in calls}
@@ -172,7 +172,7 @@ def finished(calls: Sequence[Call], timeout_s: float) -> list[Call]:
 
 
 class Cluster:
-    """A connection to a cluster; made by `connected`."""
+    """A connection to a cluster; made by `connect`."""
 
     def machines(self) -> list[Machine]:
         """List the machines that are alive."""
@@ -227,7 +227,7 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def connected(address: str | None = None) -> Iterator[Cluster]:
+def connect(address: str | None = None) -> Iterator[Cluster]:
     """Connect this process to a cluster: ``HOST:PORT``, or ``auto`` for the one on this machine.
 
     Without an address, the environment variable RAY_ADDRESS names the cluster. If it is not set, a

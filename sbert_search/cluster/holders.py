@@ -11,7 +11,7 @@ from threading import Lock
 from typing import NamedTuple, Protocol, TypeAlias
 
 from sbert_search.base.progress import note, warn
-from sbert_search.cluster.connection import Call, Cluster, Hung, Lost, Process, Share, finished
+from sbert_search.cluster.connection import Call, Cluster, Hung, Lost, Process, Share, wait_for_any
 from sbert_search.cluster.shard_worker import ShardWorker
 from sbert_search.errors import ClusterError
 
@@ -24,14 +24,14 @@ LOST_S = 30.0  # time for which a shard may have no process, until it counts as 
 _AGAIN_S = 0.2  # time between two checks whether an ended process runs again
 
 
-class Asked(Protocol):
+class PendingAnswer(Protocol):
     """A started call that asks a process a question, such as a `Call`."""
 
     def result(self, timeout_s: float) -> object:
         """Wait for the answer; raise `Lost` if the process has ended or does not answer in time."""
 
 
-Question: TypeAlias = Callable[[Process, tuple[int, ...]], Asked]
+Question: TypeAlias = Callable[[Process, tuple[int, ...]], PendingAnswer]
 """A function that asks a process about some shards, given by their numbers.
 
 It returns at once; the returned object waits for the answer.
@@ -116,7 +116,7 @@ class Holders:
                     for shard in asked:
                         reasons.setdefault(shard, lost[self._of(shard, turn)[0]].reason)
                     break
-                finished([ended.call for ended in lost.values()], _AGAIN_S)
+                wait_for_any([ended.call for ended in lost.values()], _AGAIN_S)
         reason = " ".join(dict.fromkeys(reasons[shard] for shard in sorted(left)))
         return Answered(answers, tuple(sorted(left)), reason)
 
@@ -126,7 +126,9 @@ class Holders:
         A call to such a process takes seconds to fail, so nothing else is asked of it.
         """
         with self._lock:
-            done = finished([own.call for own in self._ended.values()], 0.0) if self._ended else ()
+            done = (
+                wait_for_any([own.call for own in self._ended.values()], 0.0) if self._ended else ()
+            )
             for holder, ended in list(self._ended.items()):
                 if ended.call in done:
                     try:
@@ -198,11 +200,11 @@ class Holders:
         return [(shard + i) % len(self._processes) for i in turns]
 
     def _await(self) -> None:
-        """Wait until all processes run, at most `START_S`; then order them as `apart` does."""
+        """Wait until all processes run, at most `START_S`; then `order_apart`."""
         calls, begun_s = [process.call("host") for process in self._processes], time.monotonic()
         starting, hosts, share = list(calls), self._hosts, self._share
         while starting:
-            for call in finished(starting, _AGAIN_S):
+            for call in wait_for_any(starting, _AGAIN_S):
                 starting.remove(call)
                 with contextlib.suppress(Lost):  # Ray starts it again
                     hosts[calls.index(call)] = str(call.result())
@@ -212,7 +214,7 @@ class Holders:
                     f"{share.cpus} free CPUs for {START_S:.0f} s. Connect one with `ray start "
                     "--address=...`, or end other programs on the cluster."
                 )
-        n, order = share.processes, apart(hosts, self._replicas)
+        n, order = share.processes, order_apart(hosts, self._replicas)
         self._processes = [self._processes[process] for process in order]
         self._hosts = hosts = [hosts[process] for process in order]
         known = ", ".join(filter(None, hosts))
@@ -224,7 +226,7 @@ class Holders:
             )
 
 
-def apart(hosts: Sequence[str], replicas: int) -> list[int]:
+def order_apart(hosts: Sequence[str], replicas: int) -> list[int]:
     """Order processes so that those with the same shards are on several machines where possible.
 
     ``hosts`` has the machine of each process. In the order that is returned, each ``replicas``

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from sbert_search.cluster import holders as held
 from sbert_search.cluster.connection import Call, Lost, Process, host_and_python
-from sbert_search.cluster.holders import Asked, Holders
+from sbert_search.cluster.holders import Holders, PendingAnswer
 from sbert_search.cluster.shard_worker import SentMask, ShardedCommit, UnknownCommit
 from sbert_search.errors import LostShards
 from sbert_search.index.dense.exact import TopK
@@ -193,7 +193,7 @@ class PlacedSnapshot(ShardedSnapshot):
         arguments: Callable[[tuple[int, ...]], tuple[object, ...]],
         process: Process,
         shards: tuple[int, ...],
-    ) -> Asked:
+    ) -> PendingAnswer:
         call = partial(process.call, method, self._key, shards, *arguments(shards))
         return _Question(call(), partial(self._opening, process, shards), call)
 

@@ -22,8 +22,8 @@ from sbert_search.cluster.connection import (
     Lost,
     Process,
     Share,
-    finished,
     host_and_python,
+    wait_for_any,
 )
 from sbert_search.embed.pipeline import EmbeddedBatch, OnTruncate, encode_batch, tokenize_batch
 from sbert_search.embed.protocol import TextEmbedder, TokenizedTexts, Vectors
@@ -60,7 +60,7 @@ class Texts(NamedTuple):
     chunking: Chunking
 
 
-class Passages(NamedTuple):
+class EmbeddedPassages(NamedTuple):
     """The passages of a batch and their vectors; the fields are those of `EmbeddedBatch`."""
 
     doc_of: NDArray[np.int64]
@@ -101,7 +101,7 @@ class EmbeddingWorker:
         self._encoder.submit(_use_threads, threads).result()
         return Opened(host, str(getattr(self._embedder, "device", "cpu")), threads)
 
-    def embed(self, texts: Texts) -> Passages:
+    def embed(self, texts: Texts) -> EmbeddedPassages:
         """Embed a batch; the vectors are those of `embed_batches` for these documents."""
         parts = zip(texts.ids, texts.texts, texts.sources, strict=True)
         documents = [Document(doc_id, text, source=source) for doc_id, text, source in parts]
@@ -117,7 +117,7 @@ class EmbeddingWorker:
             self._encoder.submit(self._encode, batch, tokens).result()
         except (ModelError, OSError, RuntimeError) as error:
             raise ClusterError(f"{host_and_python()[0]}: {error}") from error
-        return Passages(*(getattr(batch, name) for name in Passages._fields))
+        return EmbeddedPassages(*(getattr(batch, name) for name in EmbeddedPassages._fields))
 
     def n_calls(self) -> int:
         """Return how many calls of the model have ended, so that a worker that hangs is noticed."""
@@ -163,7 +163,7 @@ class Job(Generic[T]):
     payload: T  # the caller gets it back with the result
     held_bytes: int  # approximate memory of the batch
     attempts: int = 0  # number of processes that have ended while they had it
-    result: Passages | None = None
+    result: EmbeddedPassages | None = None
     error: Exception | None = None  # raised by the worker for the batch
 
     @property
@@ -286,7 +286,7 @@ class Pool(Generic[T]):
             calls.update(dict.fromkeys(of_worker, worker))
             if worker.asked is not None:
                 calls[worker.asked] = worker
-        for call in finished(list(calls), _POLL_S):
+        for call in wait_for_any(list(calls), _POLL_S):
             worker = calls[call]
             if worker not in self._workers:
                 continue  # another of its calls has shown that its process has ended
@@ -330,7 +330,7 @@ class Pool(Generic[T]):
     def _take(self, worker: _Worker[T], call: Call) -> None:
         job = worker.jobs[call]
         try:
-            job.result = cast("Passages", call.result())
+            job.result = cast("EmbeddedPassages", call.result())
         except Lost:
             raise
         except Exception as error:

@@ -19,13 +19,13 @@ from sbert_search.cluster.connection import (
     MORE_MACHINES,
     Cluster,
     Share,
-    connected,
+    connect,
     host_and_python,
     share_of,
 )
 from sbert_search.cluster.holders import ANSWER_S, Holders
 from sbert_search.cluster.placed import PlacedSnapshot
-from sbert_search.cluster.pool import Job, OpenModel, Passages, Pool, Texts
+from sbert_search.cluster.pool import EmbeddedPassages, Job, OpenModel, Pool, Texts
 from sbert_search.embed.embedder import Embedder
 from sbert_search.embed.pipeline import EmbeddedBatch, OnTruncate, TruncatedTexts
 from sbert_search.embed.protocol import TextEmbedder
@@ -113,7 +113,7 @@ class RayRunner:
             ClusterError: The cluster cannot be reached.
         """
         with contextlib.ExitStack() as opened:
-            self._cluster = opened.enter_context(connected(self._address))
+            self._cluster = opened.enter_context(connect(self._address))
             self._share(on_gpu=False)
             self._resources = opened.pop_all()
         return self
@@ -288,7 +288,7 @@ def _embedded(job: Job[tuple[Sequence[Document], T]]) -> EmbeddedBatch[T]:
     )
 
 
-def _no_passages(dim: int) -> Passages:
+def _no_passages(dim: int) -> EmbeddedPassages:
     small, large = np.empty(0, np.int32), np.empty(0, np.int64)
     vectors = np.empty((0, dim), np.float32)
-    return Passages(large, small, large, large, small, small, vectors)
+    return EmbeddedPassages(large, small, large, large, small, small, vectors)

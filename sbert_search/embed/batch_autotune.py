@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.base.cache import recalled, remembered
+from sbert_search.base.cache import cached_or_computed, cached_value
 from sbert_search.base.progress import detail
 from sbert_search.text.tokens.batching import token_batches
 
@@ -33,7 +33,7 @@ class BudgetSearch:
 
     def __init__(self, default: int, key: object) -> None:
         self._budgets, self._key = (default // 2, default, 2 * default), [key, default]
-        known = recalled("budget", self._key, self._is_budget)
+        known = cached_value("budget", self._key, self._is_budget)
         self.budget = default if known is None else int(known)  # never changes
         self._is_over = known is not None
         self._seen = 0
@@ -50,7 +50,7 @@ class BudgetSearch:
         if not self._is_over and self._seen >= WORTH * default and tokens >= 2 * default:
             self._is_over = True
             rows = _sample(lengths, self._budgets[-1])
-            remembered(
+            cached_or_computed(
                 "budget",
                 self._key,
                 lambda: _fastest(self._budgets, lambda b: _seconds(lengths, rows, b, work)),

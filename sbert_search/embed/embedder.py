@@ -34,7 +34,7 @@ from sbert_search.embed.encode_methods import EncodeMethods
 from sbert_search.embed.engines.graph import keep_graph, open_graph
 from sbert_search.embed.engines.protocol import Engine, EngineName, OpenedModel
 from sbert_search.embed.protocol import Task, TextEmbedder, TokenizedTexts, Vectors
-from sbert_search.embed.token_budget import BatchLauncher, Started, collect_all, launch_windows
+from sbert_search.embed.token_budget import BatchLauncher, StartedBatch, collect_all, launch_windows
 from sbert_search.embed.vectors import similarity
 from sbert_search.errors import ConfigError
 from sbert_search.models.loading.identity import ModelIdentity
@@ -419,7 +419,7 @@ class Embedder(EncodeMethods):
 
     def _launch(
         self, tokens: TokenizedTexts, batch_size: int | None, dim: int
-    ) -> Iterator[Started]:
+    ) -> Iterator[StartedBatch]:
         def start(rows: NDArray[np.int64]) -> Callable[[], Vectors]:
             finish = self._engine.start(tokens.take(rows))
             return lambda: finish()[:, :dim]

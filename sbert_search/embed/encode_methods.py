@@ -20,7 +20,7 @@ from sbert_search.embed.arguments import (
     check_integer,
 )
 from sbert_search.embed.protocol import Task, Vectors
-from sbert_search.embed.vectors import VectorPrecision, quantized, unit
+from sbert_search.embed.vectors import VectorPrecision, quantize, unit
 from sbert_search.errors import ConfigError, CorpusError
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class EncodeMethods(ABC):
                 batch_size: Maximum texts of a forward pass; None: only ``batch_tokens`` limits it.
                 show_progress_bar: Whether to show progress on stderr; None: no.
                 precision: float32, int8, uint8, binary or ubinary; see
-                    `sbert_search.embed.vectors.quantized`.
+                    `sbert_search.embed.vectors.quantize`.
                 convert_to_numpy: False: return a list of tensors, one for each text.
                 convert_to_tensor: True: return one tensor, on the device of the model.
                 normalize_embeddings: Whether to scale vectors to norm 1, before they are quantised.
@@ -182,7 +182,7 @@ class EncodeMethods(ABC):
         )
         if options.get("normalize_embeddings", False):
             vectors = unit(vectors)
-        result = quantized(vectors, options.get("precision", "float32"))
+        result = quantize(vectors, options.get("precision", "float32"))
         as_tensor = options.get("convert_to_tensor", False)
         if not as_tensor and options.get("convert_to_numpy", True):
             return result[0] if isinstance(texts, str) else result

@@ -53,7 +53,7 @@ class EmbeddedBatch(Generic[T_co]):
     given: bool = False
 
 
-def joined(batches: Sequence[EmbeddedBatch[T]]) -> EmbeddedBatch[T]:
+def join_batches(batches: Sequence[EmbeddedBatch[T]]) -> EmbeddedBatch[T]:
     """Join one or more batches, in order, to one batch with the payload of the last batch."""
     parts = [batch for batch in batches if len(batch.documents)] or batches[-1:]
     if len(parts) == 1:

@@ -23,7 +23,7 @@ W = TypeVar("W")
 Start = Callable[[NDArray[np.int64]], Callable[[], Vectors]]
 
 
-class Started(NamedTuple):
+class StartedBatch(NamedTuple):
     """A batch that is being computed."""
 
     # Indices of its inputs, those of the window or, from `launch_windows`, of all.
@@ -35,10 +35,10 @@ class Started(NamedTuple):
         out[self.rows] = self.finish()
 
 
-def collect_all(started: Iterable[Started], out: Vectors) -> Vectors:
+def collect_all(started: Iterable[StartedBatch], out: Vectors) -> Vectors:
     """Fill ``out`` with the results; start each batch before waiting for the previous batch."""
     # The device computes one batch while the CPU prepares the next.
-    in_flight: deque[Started] = deque()
+    in_flight: deque[StartedBatch] = deque()
     for batch in started:
         in_flight.append(batch)
         if len(in_flight) > 1:
@@ -50,9 +50,9 @@ def collect_all(started: Iterable[Started], out: Vectors) -> Vectors:
 
 def launch_windows(
     windows: Iterable[tuple[NDArray[np.int64], W]],
-    launch: Callable[[NDArray[np.int64], W], Iterator[Started]],
+    launch: Callable[[NDArray[np.int64], W], Iterator[StartedBatch]],
     advance: Advance,
-) -> Iterator[Started]:
+) -> Iterator[StartedBatch]:
     """Start the batches of all windows without waiting between windows.
 
     A window is a group of inputs that are tokenised together: their indices among all inputs, and
@@ -62,7 +62,7 @@ def launch_windows(
     """
     for rows, tokenized in windows:
         for step in launch(rows, tokenized):
-            yield Started(rows[step.rows], step.finish)
+            yield StartedBatch(rows[step.rows], step.finish)
         advance(len(rows))
 
 
@@ -81,7 +81,7 @@ class BatchLauncher:
 
     def launch(
         self, lengths: NDArray[np.int32], start: Start, *, most: int | None = None
-    ) -> Iterator[Started]:
+    ) -> Iterator[StartedBatch]:
         """Cut inputs into batches and start one batch each time the iterator is advanced.
 
         ``start`` gets the indices of the inputs of a batch. It starts their computation and returns
@@ -109,7 +109,7 @@ class BatchLauncher:
 
     def _start(
         self, rows: NDArray[np.int64], lengths: NDArray[np.int32], start: Start
-    ) -> Iterator[Started]:
+    ) -> Iterator[StartedBatch]:
         """Start one batch; if memory runs out, halve the batch and lower the budget."""
         try:
             finish = start(rows)
@@ -121,7 +121,7 @@ class BatchLauncher:
                     "another device or precision."
                 ) from error
         else:
-            yield Started(rows, finish)
+            yield StartedBatch(rows, finish)
             return
         self.budget = min(self.budget, max(1, tokens // 2))
         warn(

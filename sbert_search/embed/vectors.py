@@ -69,7 +69,7 @@ _MEASURES = {
 VectorPrecision = Literal["float32", "int8", "uint8", "binary", "ubinary"]
 
 
-def quantized(
+def quantize(
     vectors: Vectors, precision: VectorPrecision
 ) -> Vectors | NDArray[np.int8] | NDArray[np.uint8]:
     """Quantise vectors.

@@ -44,11 +44,11 @@ def write_rows(plan: ExportPlan, file: NewFile, *, vectors: bool) -> None:
     """Write a row for each passage to an open file; ``vectors`` adds a last column with them."""
     schema = _schema(plan, vectors)
     with pq.ParquetWriter(cast(IO[bytes], file), schema) as writer:
-        for group in grouped(plan.passages()):
+        for group in row_groups(plan.passages()):
             writer.write_table(pa.concat_tables(_table(block, schema) for block in group))
 
 
-def grouped(blocks: Iterable[Passages]) -> Iterator[list[Passages]]:
+def row_groups(blocks: Iterable[Passages]) -> Iterator[list[Passages]]:
     """Join blocks into groups of `GROUP_ROWS` or `GROUP_BYTES`: small groups are slow to read."""
     group, n_rows, n_bytes = list[Passages](), 0, 0
     for block in blocks:

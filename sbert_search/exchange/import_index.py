@@ -17,8 +17,8 @@ from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.exchange.sources import (
     ENDING,
-    Asked,
-    Found,
+    SourceOptions,
+    VectorSource,
     found_in_chroma,
     found_in_lance,
     found_in_parquet,
@@ -41,7 +41,7 @@ from sbert_search.text.vectors import RowVectors
 _ENDINGS = (".ids.parquet", ".ids.npy", ".ids.txt")
 
 
-def with_ids(found: Found, source: Path, asked: Asked) -> Found:
+def with_ids(found: VectorSource, source: Path, asked: SourceOptions) -> VectorSource:
     """Add ids to the vectors of a file, and texts and metadata if the file of ids has them.
 
     The file of ids is ``asked.ids``, else a file beside ``source`` with one of the `_ENDINGS`.
@@ -98,7 +98,7 @@ def _read(path: Path) -> IdsLike:
     return ids.tolist() if ids.dtype.kind == "U" else ids
 
 
-def found_in_faiss(path: Path, asked: Asked) -> Found:
+def found_in_faiss(path: Path, asked: SourceOptions) -> VectorSource:
     """Find the vectors, the metric and the ids of a FAISS file; the vectors are memory-mapped."""
     faiss = import_faiss()
     try:
@@ -127,7 +127,7 @@ def found_in_faiss(path: Path, asked: Asked) -> Found:
             "product and L2 can be imported."
         )
     vectors = RowVectors(_rows(faiss, flat), str(path))
-    found = Found(
+    found = VectorSource(
         vectors=vectors, ids=ids, metric=metrics[index.metric_type], keeps=(whole, index, flat)
     )
     if ids is None or asked.ids is not None:
@@ -220,7 +220,7 @@ def import_index(
             records that another model made them.
     """
     path = Path(source)
-    asked = Asked(
+    asked = SourceOptions(
         ids=None if ids is None else Path(ids),
         fields=keywords.pop("fields", FieldNames()),
         table=table,
@@ -259,7 +259,7 @@ def import_index(
     )
 
 
-def _found(path: Path, asked: Asked) -> Found:
+def _found(path: Path, asked: SourceOptions) -> VectorSource:
     if not path.exists():
         raise CorpusError(f"{path}: there is no such file or folder.")
     ending = path.suffix.lower()
@@ -272,7 +272,7 @@ def _found(path: Path, asked: Asked) -> Found:
             f"{path}: a folder of neither Chroma (chroma.sqlite3) nor LanceDB (NAME.lance)."
         )
     if ending == ".npy":
-        return with_ids(Found(vectors=RowVectors.open(path)), path, asked)
+        return with_ids(VectorSource(vectors=RowVectors.open(path)), path, asked)
     if ending in _FAISS:
         return found_in_faiss(path, asked)
     if ending == ".parquet":
@@ -287,7 +287,7 @@ def _opened_as_recorded(
     model: ModelLike,
     path: Path,
     out: str | Path | None,
-    found: Found,
+    found: VectorSource,
     keywords: MutableMapping[str, object],
 ) -> TextEmbedder:
     """Open the model, and refuse it if the source records that another model made its vectors.

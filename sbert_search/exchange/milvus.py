@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 from sbert_search.base.files import NewFile, write_new
 from sbert_search.errors import ExchangeError
 from sbert_search.exchange.clients import cannot_be_opened, needs
-from sbert_search.exchange.file_targets import grouped
-from sbert_search.exchange.passages import Passages, records, scalar
+from sbert_search.exchange.file_targets import row_groups
+from sbert_search.exchange.passages import Passages, item_type, records
 from sbert_search.exchange.plan import ID, VECTOR, ExportPlan, question_vector
 from sbert_search.index.storage.manifest import Metric
 
@@ -56,7 +56,7 @@ def fields_of(plan: ExportPlan) -> list[Field]:
         Field(name="text", kind="VARCHAR", params=text),
     ]
     for name, kind in plan.kinds.items():
-        inner, is_list = scalar(kind)
+        inner, is_list = item_type(kind)
         stored = _TYPES[inner]
         length = text if stored == "VARCHAR" else {}
         if is_list:
@@ -160,7 +160,7 @@ def write_files(plan: ExportPlan, folder: Path) -> list[Path]:
     }
     written = [folder / "schema.json"]
     write_new(written[0], json.dumps(described, indent=2).encode() + b"\n")
-    groups = grouped(plan.passages())
+    groups = row_groups(plan.passages())
     group = next(groups, None)
     while group is not None:
         written.append(folder / f"part-{len(written) - 1:05}.parquet")

@@ -11,7 +11,7 @@ from sbert_search.base.files import NewFile, write_new
 from sbert_search.base.progress import shown_url
 from sbert_search.errors import ConfigError, ExchangeError
 from sbert_search.exchange.clients import needs
-from sbert_search.exchange.passages import Passages, records, typed
+from sbert_search.exchange.passages import Passages, engine_types, records
 from sbert_search.exchange.plan import QUESTION, VECTOR, ExportPlan, question_vector
 from sbert_search.index.storage.manifest import Metric
 
@@ -68,7 +68,7 @@ def index_body(plan: ExportPlan) -> dict[str, object]:
     }
     fields = {
         name: _KEYWORD if kind == "keyword" else {"type": kind}
-        for name, kind in typed(plan.kinds, _TYPES).items()
+        for name, kind in engine_types(plan.kinds, _TYPES).items()
     }
     return {
         "settings": {"index": {"knn": True, "similarity": {"default": similarity}}},
@@ -86,7 +86,7 @@ def index_body(plan: ExportPlan) -> dict[str, object]:
     }
 
 
-def lines(batch: Passages, plan: ExportPlan) -> Iterator[tuple[str, bytes]]:
+def bulk_lines(batch: Passages, plan: ExportPlan) -> Iterator[tuple[str, bytes]]:
     """Yield the document id of each passage and its two lines of a bulk request."""
     rows = zip(batch.ids, records(batch, plan.kinds), batch.vectors, strict=True)
     for point, record, vector in rows:
@@ -100,7 +100,7 @@ def write_files(plan: ExportPlan, folder: Path) -> list[Path]:
     written = [folder / "index.json", folder / "pipeline.json"]
     for path, body in zip(written, (index_body(plan), PIPELINE), strict=True):
         write_new(path, json.dumps(body, indent=2).encode() + b"\n")
-    pairs = (pair for block in plan.passages() for _, pair in lines(block, plan))
+    pairs = (pair for block in plan.passages() for _, pair in bulk_lines(block, plan))
     pair = next(pairs, None)
     while pair is not None:
         written.append(folder / f"bulk-{len(written) - 2:05}.ndjson")
@@ -146,7 +146,7 @@ class OpenSearchReceiver:
 
         If the server was too busy for some passages, `_Busy` is raised: send the batch again.
         """
-        pairs = list(lines(batch, self._plan))
+        pairs = list(bulk_lines(batch, self._plan))
         answer = self._client.bulk(index=self._name, body=b"".join(pair for _, pair in pairs))
         if not answer["errors"]:
             return

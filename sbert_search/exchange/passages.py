@@ -165,10 +165,10 @@ def records(batch: Passages, fields: Iterable[str]) -> Iterator[dict[str, object
     """
     names = ("doc_id", "chunk", "title", "text", *fields)
     for row in batch.table.select(names).to_pylist():
-        yield {name: plain(value) for name, value in row.items() if value is not None}
+        yield {name: json_value(value) for name, value in row.items() if value is not None}
 
 
-def plain(value: object) -> object:
+def json_value(value: object) -> object:
     """Convert a value of a column to a JSON value."""
     if isinstance(value, datetime):
         moment = value.astimezone(UTC).replace(tzinfo=None)
@@ -176,15 +176,15 @@ def plain(value: object) -> object:
     if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, list):
-        return [plain(item) for item in value]
+        return [json_value(item) for item in value]
     return value
 
 
-def scalar(kind: str) -> tuple[str, bool]:
+def item_type(kind: str) -> tuple[str, bool]:
     """Return the type of single values of a column, and whether the column contains lists."""
     return (kind[5:-1], True) if kind.startswith("list[") else (kind, False)
 
 
-def typed(kinds: Mapping[str, str], types: Mapping[str, str]) -> dict[str, str]:
+def engine_types(kinds: Mapping[str, str], types: Mapping[str, str]) -> dict[str, str]:
     """Return the engine's type of each field; a list has the type of its values."""
-    return {name: types[scalar(kind)[0]] for name, kind in kinds.items()}
+    return {name: types[item_type(kind)[0]] for name, kind in kinds.items()}

@@ -13,7 +13,7 @@ from sbert_search.config import unknown_name
 from sbert_search.errors import ConfigError
 from sbert_search.exchange.passages import OWN, Passages, read_passages
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.index.storage.columns import PREFIX, unlike
+from sbert_search.index.storage.columns import PREFIX, unique_names
 from sbert_search.index.storage.manifest import ColumnType, Metric
 from sbert_search.models.loading.identity import ModelIdentity
 
@@ -82,7 +82,7 @@ class ExportPlan:
                 hint = unknown_name(name, name, snapshot.columns, "metadata column")
                 raise ConfigError(f"columns: {hint}")
         own = {ID, VECTOR, *OWN}
-        fields = _words(chosen, own) if words_only else unlike(chosen, own)
+        fields = _words(chosen, own) if words_only else unique_names(chosen, own)
         for name, stored in fields.items():
             if name != stored:
                 note(f"The column {name!r} is written as {stored!r}.")

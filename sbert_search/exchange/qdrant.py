@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sbert_search.exchange.clients import cannot_be_opened, needs
-from sbert_search.exchange.passages import Passages, records, typed
+from sbert_search.exchange.passages import Passages, engine_types, records
 from sbert_search.exchange.plan import ExportPlan, question_vector
 from sbert_search.index.storage.manifest import Metric
 
@@ -61,7 +61,7 @@ class QdrantReceiver:
         )
         if self._is_local:
             return  # a local collection has no payload indexes and filters without them
-        indexed = {"doc_id": "keyword", **typed(self._plan.kinds, PAYLOAD_INDEXES)}
+        indexed = {"doc_id": "keyword", **engine_types(self._plan.kinds, PAYLOAD_INDEXES)}
         for field, kind in indexed.items():
             schema = models.PayloadSchemaType(kind)
             self._client.create_payload_index(self._name, field, field_schema=schema)

@@ -20,7 +20,7 @@ from sbert_search.exchange.file_targets import DTYPE_KEY, METRIC_KEY
 from sbert_search.exchange.passages import OWN
 from sbert_search.exchange.plan import VECTOR
 from sbert_search.index.building.parquet import MODEL_KEY, recorded_model
-from sbert_search.index.storage.columns import PREFIX, unlike
+from sbert_search.index.storage.columns import PREFIX, unique_names
 from sbert_search.index.storage.manifest import Metric, VectorType
 from sbert_search.text.fields import FieldNames
 from sbert_search.text.ids import IdsLike
@@ -31,7 +31,7 @@ FIELDS = ("--id-field", "--text-field", "--title-field")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
+class VectorSource:
     """The vectors of a source, with their ids and, if the source has them, texts and metadata."""
 
     rows: Sources | None = None  # None: the source has no texts and metadata
@@ -46,7 +46,7 @@ class Found:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
+class SourceOptions:
     """The options of `import_index` that say what to read from a source."""
 
     ids: Path | None = None  # None: ids in the source, else in a file beside it
@@ -76,7 +76,9 @@ _OWN_OF_EMBED = ("doc_id", "chunk", "text", "n_tokens", "lost_tokens")
 _BATCH_ROWS = 1024
 
 
-def found_in_parquet(path: Path, asked: Asked, *, has_vectors: bool = False) -> Found:
+def found_in_parquet(
+    path: Path, asked: SourceOptions, *, has_vectors: bool = False
+) -> VectorSource:
     """Find the vectors, ids, texts and metadata of a Parquet file.
 
     If this package wrote the file, and the file has documents of several passages, each passage
@@ -92,7 +94,7 @@ def found_in_parquet(path: Path, asked: Asked, *, has_vectors: bool = False) -> 
     field = None if has_vectors else asked.fields.vector or vector_field(schema, str(path))
     metric = stated.get(METRIC_KEY.encode(), b"").decode()
     dtype = stated.get(DTYPE_KEY.encode(), b"").decode()
-    found = Found(
+    found = VectorSource(
         rows=[path],
         fields=replace(asked.fields, vector=field),
         metric=cast(Metric, metric) if metric in get_args(Metric) else None,
@@ -109,7 +111,7 @@ def found_in_parquet(path: Path, asked: Asked, *, has_vectors: bool = False) -> 
         fields = replace(found.fields, id="doc_id")  # a metadata column may be called _id
         return replace(found, fields=fields, metadata_fields=tuple(metadata))
     note(f"{path} has documents of several passages; each passage becomes a document.")
-    names = unlike(metadata, {"_id", DOCUMENT})
+    names = unique_names(metadata, {"_id", DOCUMENT})
     named = _named(schema, names)
     return replace(
         found,
@@ -178,7 +180,7 @@ _ID, _TEXT = "_id", "text"
 _TAKEN = re.compile(rf"(?:{re.escape(PREFIX)})*(?:{_ID}|{_TEXT}|{VECTOR})")
 
 
-def found_in_chroma(folder: Path, asked: Asked) -> Found:
+def found_in_chroma(folder: Path, asked: SourceOptions) -> VectorSource:
     """Find the ids, vectors, documents and metadata of a Chroma collection.
 
     The records are read later, page by page, when the rows of the result are iterated over.
@@ -189,7 +191,7 @@ def found_in_chroma(folder: Path, asked: Asked) -> Found:
     settings = chromadb.Settings(anonymized_telemetry=False)
     client = chromadb.PersistentClient(str(folder), settings=settings)
     names = sorted(each.name for each in client.list_collections())
-    name = chosen(asked.table, names, str(folder), "collection")
+    name = choose_name(asked.table, names, str(folder), "collection")
     collection = client.get_collection(name, embedding_function=None)
     # Reading `configuration` would log a warning, since no embedding function is passed.
     space = (collection.configuration_json.get("hnsw") or {}).get("space", "")
@@ -211,7 +213,7 @@ def found_in_chroma(folder: Path, asked: Asked) -> Found:
 
     text_field = asked.fields.text or _TEXT
     fields = FieldNames(id=_ID, text=text_field, title=asked.fields.title, vector=VECTOR)
-    return Found(rows=rows(), fields=fields, metric=metric, keeps=(client,))
+    return VectorSource(rows=rows(), fields=fields, metric=metric, keeps=(client,))
 
 
 def _with_text(metadata: Mapping[str, object], text: str | None) -> dict[str, object]:
@@ -228,7 +230,7 @@ def _with_text(metadata: Mapping[str, object], text: str | None) -> dict[str, ob
     return {**renamed, _TEXT: text}
 
 
-def chosen(asked: str | None, names: list[str], shown: str, kind: str) -> str:
+def choose_name(asked: str | None, names: list[str], shown: str, kind: str) -> str:
     """Return the collection or table that the user named; by default, the only one."""
     listed = ", ".join(map(repr, names)) or "none"
     if asked is not None and asked not in names:
@@ -259,7 +261,7 @@ class _Table(Protocol):
 _LANCE_METRICS: Mapping[str, Metric] = {"cosine": "cosine", "dot": "dot", "l2": "euclidean"}
 
 
-def found_in_lance(folder: Path, asked: Asked) -> Found:
+def found_in_lance(folder: Path, asked: SourceOptions) -> VectorSource:
     """Find the vectors, ids, texts and metadata of a table, which is read batch by batch.
 
     The metric is that of the table's vector index. Without an index it is ``euclidean``, LanceDB's
@@ -270,13 +272,13 @@ def found_in_lance(folder: Path, asked: Asked) -> Found:
     if folder.suffix == ENDING:
         folder, asked = folder.parent, replace(asked, table=folder.stem)
     names = sorted(path.stem for path in folder.glob(f"*{ENDING}") if path.is_dir())
-    name = chosen(asked.table, names, str(folder), "table")
+    name = choose_name(asked.table, names, str(folder), "table")
     with needs("lancedb", "lancedb"):
         import lancedb
     table = lancedb.connect(str(folder)).open_table(name)
     field = asked.fields.vector or vector_field(table.schema, f"{folder}: {name}")
     batches = table.search().to_batches(_BATCH_ROWS)
-    return Found(
+    return VectorSource(
         rows=pa.RecordBatchReader.from_batches(table.schema, batches),
         fields=replace(asked.fields, vector=field),
         metric=asked.metric or _metric_of(table, field, f"{folder}: {name}"),

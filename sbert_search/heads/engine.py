@@ -22,7 +22,7 @@ from sbert_search.heads.results import TaskName
 from sbert_search.models.encoder.inference_layers import freeze
 from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.loading.folder import ModelDescription, ModelFolder, read_folder
-from sbert_search.models.loading.native_support import require_sane
+from sbert_search.models.loading.native_support import require_loadable
 from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.models.token_classifier import PerTokenModel, QuestionAnswerer, TokenClassifier
@@ -110,7 +110,7 @@ def _load(folder: ModelFolder) -> HeadEngine:
     architecture = str(listed[0]) if isinstance(listed, list) and listed else "(not named)"
     for ending, load in _LOADERS.items():
         if architecture.endswith(ending):
-            require_sane(folder)
+            require_loadable(folder)
             return HeadEngine(load(folder))
     raise ModelError(
         f"{folder.path} is no task head: its architecture {architecture} neither classifies, nor "

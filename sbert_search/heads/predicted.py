@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sbert_search.base.files import NewFile, replacing
-from sbert_search.base.folders import require_apart, require_possible_output, same_file
+from sbert_search.base.folders import first_same_file, require_apart, require_possible_output
 from sbert_search.base.options import if_offered
 from sbert_search.base.progress import note, progress, warn
 from sbert_search.errors import ConfigError, CorpusError, ModelMismatch
@@ -129,7 +129,7 @@ class FilePredictor:
         finally:
             self._log = None
             self._unwritten.clear()
-        log.finish(was_read=same_file(log.path, [file.path]) is not None)
+        log.finish(was_read=first_same_file(log.path, [file.path]) is not None)
         return count
 
     def _file(self, source: str | Path) -> SourceFile:

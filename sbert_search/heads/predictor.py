@@ -19,7 +19,7 @@ from sbert_search.base.progress import progress
 from sbert_search.base.threads import prefetch
 from sbert_search.embed.arguments import check_batch_tokens, check_integer
 from sbert_search.embed.protocol import Vectors
-from sbert_search.embed.token_budget import BatchLauncher, Started, collect_all, launch_windows
+from sbert_search.embed.token_budget import BatchLauncher, StartedBatch, collect_all, launch_windows
 from sbert_search.errors import ConfigError, CorpusError, ModelError
 from sbert_search.heads.calibration import probabilities
 from sbert_search.heads.engine import Head, open_head, per_token_logits, require_finite
@@ -226,7 +226,7 @@ class Predictor:
                 rows = order[start : start + self._launcher.window]
                 yield rows, model.encode([pairs[row] for row in rows])
 
-        def launch(rows: NDArray[np.int64], encoded: EncodedPairs) -> Iterator[Started]:
+        def launch(rows: NDArray[np.int64], encoded: EncodedPairs) -> Iterator[StartedBatch]:
             def start(part: NDArray[np.int64]) -> Callable[[], Vectors]:
                 taken = encoded.take(part)
                 return self._engine.launch(taken.ids, model.segments(taken))

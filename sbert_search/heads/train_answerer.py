@@ -41,7 +41,7 @@ from sbert_search.train.loop.loop import Result
 from sbert_search.train.loop.objective import Batch, Batches, Losses, Objective, Rows, Sum
 from sbert_search.train.loop.schedule import DevMetrics, fingerprint_of
 from sbert_search.train.loop.step import Penalties
-from sbert_search.train.run import Training, starting, train_and_publish
+from sbert_search.train.run import Training, start_run, train_and_publish
 
 ALWAYS = 1e6  # threshold of "no answer" with which every question is answered
 
@@ -189,7 +189,7 @@ def train_answerer(
         TrainingError: As for `train.loop.loop.train`.
         CheckpointError: As for `train.loop.loop.train`.
     """
-    with starting(recipe, out, resume=resume) as (ranks, resume):
+    with start_run(recipe, out, resume=resume) as (ranks, resume):
         rows, dev = _read(recipe.data)
         seed_all(recipe.seed, "init")
         model = QuestionAnswerer.start(

@@ -62,7 +62,7 @@ from sbert_search.train.loop.objective import (
 )
 from sbert_search.train.loop.schedule import DevMetrics, fingerprint_of
 from sbert_search.train.loop.step import Penalties
-from sbert_search.train.run import Training, starting, train_and_publish
+from sbert_search.train.run import Training, start_run, train_and_publish
 
 _LOSSES: Mapping[LabelKind, Callable[[Tensor, Tensor, Tensor | None], Tensor]] = {
     "class": class_cross_entropy,
@@ -158,7 +158,7 @@ def train_classifier(
             or all dev rows the same number.
         CheckpointError: As for `train.loop.loop.train`.
     """
-    with starting(recipe, out, resume=resume) as (ranks, resume):
+    with start_run(recipe, out, resume=resume) as (ranks, resume):
         rows, dev = _read(recipe)
         labels = _labels(recipe, [*rows, *dev])
         seed_all(recipe.seed, "init")

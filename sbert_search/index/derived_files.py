@@ -20,7 +20,7 @@ from sbert_search.index.lexical.postings import (
     LexicalFiles,
     Postings,
     count_segment,
-    merged,
+    merge_in_memory,
     words_of,
 )
 from sbert_search.index.lexical.vocabulary import WordList, lists_words
@@ -67,7 +67,7 @@ class DerivedFiles:
             opened,
             self._folder.path,
         )
-        return merged([(postings, None) for postings in count_segment(segment, settings)])
+        return merge_in_memory([(postings, None) for postings in count_segment(segment, settings)])
 
     def words(self, index: int, segment: Segment) -> WordList | None:
         """Read the words of a segment; None if its word list is absent or damaged."""

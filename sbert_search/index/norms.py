@@ -14,7 +14,7 @@ _COSINE_ERROR = 1e-6
 _FLOAT16_UNIT = 2.0**-11 + 2.0**-16
 
 
-def normalised(vectors: Vectors) -> NDArray[np.float32]:
+def unit_vectors(vectors: Vectors) -> NDArray[np.float32]:
     """Return vectors (n, dim) scaled to norm 1; a zero vector stays zero."""
     return divide_by_norms(vectors, norms_of(vectors))
 

@@ -178,7 +178,7 @@ class IndexStore:
         from sbert_search.index.writer import IndexWriter
 
         _require_no_shard(self.path)
-        with held(self.path, max(self.wait_s, at_least_s), HeldFolder) as held_folder:
+        with holding_lock(self.path, max(self.wait_s, at_least_s), HeldFolder) as held_folder:
             newest = _newest(held_folder.folder, self.snapshot)
             self._start_from(newest)
             require_files(held_folder.folder, newest.manifest)
@@ -203,7 +203,7 @@ class IndexStore:
         for _ in range(OPEN_TRIES):
             self.refresh()
             try:
-                opened = backup.opened_files(self.snapshot.folder, self.snapshot.manifest)
+                opened = backup.map_files(self.snapshot.folder, self.snapshot.manifest)
             except FileNotFoundError as error:
                 if not self.refresh():
                     raise backup.missing_file(self.snapshot.folder, error) from error
@@ -229,10 +229,10 @@ def open_store(path: str | Path, *, wait_s: float = 0.0) -> IndexStore:
 
 def open_snapshot(path: Path, reuse: Snapshot | None = None) -> Snapshot:
     """Open the newest state of an index, with the open files of ``reuse``, an earlier state."""
-    return following(path, lambda folder: _newest(folder, reuse))
+    return open_following_folder(path, lambda folder: _newest(folder, reuse))
 
 
-def following(path: Path, opened: Callable[[Folder], S]) -> S:
+def open_following_folder(path: Path, opened: Callable[[Folder], S]) -> S:
     """Open a state with ``opened``; if it fails because the folder was replaced, start again."""
     for _ in range(OPEN_TRIES):
         folder = manifests.open_folder(path)
@@ -277,7 +277,7 @@ def always_changing(path: Path) -> IndexStoreError:
 
 
 @contextlib.contextmanager
-def held(path: Path, wait_s: float, kind: type[H]) -> Iterator[H]:
+def holding_lock(path: Path, wait_s: float, kind: type[H]) -> Iterator[H]:
     """Hold the lock of an index, and keep its sub-folders open."""
     with contextlib.ExitStack() as stack:
         try:

@@ -185,7 +185,7 @@ class IndexWriter:
         self._forget(batch.documents if batch else ())
         if ends_block and (groups := merge_policy.groups_after_commit(self.snapshot)):
             with self._rewriting() as work:
-                work.commit(compaction.rewritten(work, self.snapshot, groups))
+                work.commit(compaction.merge_segments(work, self.snapshot, groups))
 
     def commit_blank(self, documents: BlankDocuments, *, cursor: BuildCursor) -> None:
         """Add new documents without text as one segment, in one commit; none: only the cursor."""
@@ -252,7 +252,7 @@ class IndexWriter:
         if not (groups or lacks_ann or many_tombstones):
             return False
         with self._rewriting() as work:
-            new = compaction.rewritten(work, self.snapshot, groups)
+            new = compaction.merge_segments(work, self.snapshot, groups)
             if groups or lacks_ann:
                 new = compaction.with_ann(
                     work,
@@ -310,7 +310,7 @@ class IndexWriter:
     def backup_to(self, target: str | Path) -> None:
         """Copy this state to another folder, by hard links if possible."""
         folder, manifest = self._held_folder.folder, self.snapshot.manifest
-        backup.backup_to(folder, manifest, Path(target), backup.opened_files(folder, manifest))
+        backup.backup_to(folder, manifest, Path(target), backup.map_files(folder, manifest))
 
     def rewrite(self, change: Callable[[Transaction], Manifest]) -> None:
         """Commit the state that ``change`` returns, then remove files that only the old state used.
@@ -327,7 +327,7 @@ class IndexWriter:
     ) -> None:
         def compacted(work: Transaction) -> Manifest:
             groups = merge_policy.groups_for_compaction(self.snapshot)
-            new = compaction.rewritten(work, self.snapshot, groups) if groups else work.old
+            new = compaction.merge_segments(work, self.snapshot, groups) if groups else work.old
             new = compaction.with_ann(
                 work,
                 self.snapshot,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _DAY_S = 86_400
 
 
-def boosted(snapshot: Snapshot, ranking: Ranking, boosts: Sequence[Boost]) -> Ranking:
+def add_boosts(snapshot: Snapshot, ranking: Ranking, boosts: Sequence[Boost]) -> Ranking:
     """Add boosts to the scores of a ranking and order it by the sums; ties keep their order."""
     scores = ranking.scores
     for boost in boosts:

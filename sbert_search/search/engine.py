@@ -25,11 +25,11 @@ from sbert_search.records import Query
 from sbert_search.search.candidates import nearest_documents
 from sbert_search.search.hits import (
     AnswerReader,
+    cut_to_passage,
     page_hits,
     read_hits,
     scores_by_id,
     within_memory,
-    without_rest,
 )
 from sbert_search.search.options import (
     SearchKeywords,
@@ -38,8 +38,14 @@ from sbert_search.search.options import (
     Syntax,
     require_queries,
 )
-from sbert_search.search.ordering import ordered
-from sbert_search.search.queries import Asked, QueriesLike, QueryLike, ask, one_query
+from sbert_search.search.ordering import order_page
+from sbert_search.search.queries import (
+    CheckedQueries,
+    QueriesLike,
+    QueryLike,
+    checked_queries,
+    one_query,
+)
 from sbert_search.search.results import Hits
 from sbert_search.search.retrieval import (
     HITS_AT_ONCE,
@@ -264,8 +270,10 @@ class SearchEngine:
         before its search has begun, the search never runs. A search that has begun runs to its end
         in its thread. Arguments and errors as for `search`.
         """
-        ask = partial(self.search, query, k, vector=vector, options=options, highlight=highlight)
-        return await self._threads.run(partial(ask, **keywords))
+        checked_queries = partial(
+            self.search, query, k, vector=vector, options=options, highlight=highlight
+        )
+        return await self._threads.run(partial(checked_queries, **keywords))
 
     async def asearch_many(
         self,
@@ -278,8 +286,8 @@ class SearchEngine:
         **keywords: Unpack[SearchKeywords],
     ) -> list[Hits]:
         """Call `search_many` in a thread of the engine, as `asearch` does."""
-        ask = partial(self.search_many, queries, k, vectors=vectors, options=options)
-        return await self._threads.run(partial(ask, highlight=highlight, **keywords))
+        checked_queries = partial(self.search_many, queries, k, vectors=vectors, options=options)
+        return await self._threads.run(partial(checked_queries, highlight=highlight, **keywords))
 
     def answers(
         self,
@@ -441,7 +449,7 @@ class SearchEngine:
             mask = None if where is None else snapshot.filter_mask(where)
             (ranking,) = nearest_documents(snapshot, query[None], k + len(set(doc_ids)), mask)
             found = read_hits(snapshot, ranking)
-        found = found if full_text else list(map(without_rest, found))
+        found = found if full_text else list(map(cut_to_passage, found))
         hits = [hit for hit in found if hit.doc_id not in doc_ids]
         first = enumerate(hits[: options.k], 1)
         ranked = (replace(hit, rank=rank) for rank, hit in first)
@@ -472,7 +480,7 @@ class SearchEngine:
         snapshot = self._state()
         needs_text = "A reranker" if self.reranker else "The option highlight" if highlight else ""
         needs_text = "A reader" if self.reader else needs_text
-        asked, options = ask(snapshot, queries, vectors, options, needs_text)
+        asked, options = checked_queries(snapshot, queries, vectors, options, needs_text)
         # With given vectors, the model is not opened only to choose sentences.
         embedder = self.load_model if vectors is None or self._has_embedder else None
         read = partial(page_hits, highlight=highlight, embedder=embedder)
@@ -497,7 +505,7 @@ class SearchEngine:
         self, queries: Sequence[str], vectors: NDArray[np.floating] | None, options: SearchOptions
     ) -> Iterator[dict[str, float]]:
         snapshot = self._state()
-        asked, options = ask(snapshot, queries, vectors, options)
+        asked, options = checked_queries(snapshot, queries, vectors, options)
         for part_asked in query_blocks(snapshot, asked, options, RESULTS_AT_ONCE):
             state = snapshot.for_queries(complete=True)
             with self._turns:
@@ -524,14 +532,14 @@ class SearchEngine:
         return replace(chosen, syntax=chosen.syntax or syntax, rerank_depth=depth)
 
     def _first_stages(
-        self, snapshot: Snapshot, asked: Asked, options: SearchOptions
+        self, snapshot: Snapshot, asked: CheckedQueries, options: SearchOptions
     ) -> list[Retrieved]:
         """Find documents for each query; without a reranker, order them and keep the page."""
         block = retrieve(snapshot, asked, options, self.load_model)
-        return block if self.reranker else ordered(snapshot, block, options, None)
+        return block if self.reranker else order_page(snapshot, block, options, None)
 
     def _last_stages(
         self, snapshot: Snapshot, block: Sequence[Retrieved], options: SearchOptions
     ) -> Sequence[Retrieved]:
         """If there is a reranker, rerank and order the documents of each query; keep the page."""
-        return ordered(snapshot, block, options, self.reranker) if self.reranker else block
+        return order_page(snapshot, block, options, self.reranker) if self.reranker else block

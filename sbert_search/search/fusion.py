@@ -178,7 +178,7 @@ def _reciprocal(ranks: NDArray[np.int64], settings: Fusion) -> NDArray[np.float6
     return np.where(ranks <= settings.depth, 1 / (settings.rrf_k + ranks.astype(np.float64)), 0.0)
 
 
-def beyond(candidates: Candidates, settings: Fusion, n: int, *, by_cosine: bool) -> float:
+def limit_beyond(candidates: Candidates, settings: Fusion, n: int, *, by_cosine: bool) -> float:
     """Return an upper limit of the scores of all documents that neither stage ranks up to n.
 
     ``candidates`` are the documents that a stage ranks up to n, a rank from ``settings.depth`` on.

@@ -16,7 +16,7 @@ from sbert_search.base import memory
 from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import ConfigError
 from sbert_search.index.lexical.analyzer import STOP_WORD, all_words, folded
-from sbert_search.index.norms import normalised
+from sbert_search.index.norms import unit_vectors
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.records import Hit, HitAnswer
 from sbert_search.search.candidates import best_passages, informative_words
@@ -99,7 +99,7 @@ def _nearest(
     rows = np.array(list(_within_budget(starts, tokens.lengths)), dtype=np.int64)
     similarities = np.full(len(tokens), -np.inf, dtype=np.float32)
     if len(rows):
-        similarities[rows] = normalised(embedder.encode_tokens(tokens.take(rows))) @ query
+        similarities[rows] = unit_vectors(embedder.encode_tokens(tokens.take(rows))) @ query
     parts = np.split(similarities, starts[1:-1])
     return [group[int(np.argmax(part))] for group, part in zip(groups, parts, strict=True)]
 
@@ -151,7 +151,7 @@ def body_of(hit: Hit) -> str:
     return _body(hit) or hit.title
 
 
-def without_rest(hit: Hit) -> Hit:
+def cut_to_passage(hit: Hit) -> Hit:
     """Return a hit whose text, the whole text of the document, is cut to its best passage."""
     start, end = passage_in_text(hit)
     if (start, end) == (0, len(hit.text)):
@@ -263,7 +263,7 @@ def page_hits(
         hits = _highlighted(snapshot, found, hits, embedder)
     if reader is not None:
         hits = with_answers(reader, found.query, hits, options.answer_depth)
-    return hits if options.full_text else list(map(without_rest, hits))
+    return hits if options.full_text else list(map(cut_to_passage, hits))
 
 
 def _highlighted(

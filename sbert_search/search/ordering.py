@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sbert_search.errors import ConfigError, QueryError
-from sbert_search.index.norms import least_score, normalised
+from sbert_search.index.norms import least_score, unit_vectors
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.search.boosts import boosted
+from sbert_search.search.boosts import add_boosts
 from sbert_search.search.candidates import best_passages, dense_parts
 from sbert_search.search.fusion import Ranking, lexical_part
 from sbert_search.search.options import Fusion, SearchOptions
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     pass
 
 
-def ordered(
+def order_page(
     snapshot: Snapshot,
     block: Sequence[Retrieved],
     options: SearchOptions,
@@ -88,7 +88,7 @@ def _reordered(
     ranking, others = found.ranking, found.others
     if options.boosts:
         ranking = ranking if reranker is not None else _on_scale(snapshot, found, options)
-        ranking = boosted(snapshot, ranking, options.boosts)
+        ranking = add_boosts(snapshot, ranking, options.boosts)
     if (least := options.min_score) is not None:
         of_retrieval = options.least is not None
         if options.mode == "dense" and of_retrieval:
@@ -103,7 +103,7 @@ def _reordered(
         relevance = _relevance(snapshot, found, options, reranker)
         ranking = best_passages(snapshot, found.query, ranking, found.near, group=options.group)
         n = len(ranking) if options.group_by else options.offset + options.k
-        ranking = diversified(snapshot, ranking, relevance, options.diversity, n)
+        ranking = diversify(snapshot, ranking, relevance, options.diversity, n)
     if others is not None:
         ranking = ranking.followed_by(others)
     return replace(found, ranking=ranking, others=None)
@@ -140,7 +140,7 @@ def _page(snapshot: Snapshot, found: Retrieved, options: SearchOptions) -> Retri
 _DECIMALS = 6
 
 
-def diversified(
+def diversify(
     snapshot: Snapshot,
     ranking: Ranking,
     relevance: NDArray[np.float64],
@@ -157,7 +157,7 @@ def diversified(
     n = min(n, len(ranking))
     if n == 0:
         return ranking.with_stage("mmr")
-    vectors = normalised(snapshot.vectors(ranking.rows))
+    vectors = unit_vectors(snapshot.vectors(ranking.rows))
     gains = (1 - diversity) * relevance
     closest, free = np.zeros(len(ranking)), np.ones(len(ranking), bool)
     chosen, values = np.empty(n, np.int64), np.empty(n)

@@ -30,7 +30,7 @@ from sbert_search.models.loading.folder import ModelDescription, ModelFolder
 from sbert_search.models.loading.interchange import LibraryPairScorer, load_cross_encoder
 from sbert_search.models.loading.native_support import (
     require_kind,
-    require_sane,
+    require_loadable,
     why_no_native_pairs,
 )
 from sbert_search.models.sequence_classifier import CrossEncoder
@@ -195,7 +195,7 @@ def _load(folder: ModelFolder, engine: EngineName) -> PairEngine:
             f"{folder.path} is not a cross-encoder: its architecture {architecture} does not score "
             "pairs. Pass a model whose architecture ends in ForSequenceClassification."
         )
-    require_sane(folder)
+    require_loadable(folder)
     if engine == "native":
         reason = why_no_native_pairs(folder)
         if reason is None:

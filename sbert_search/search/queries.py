@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sbert_search.base.arrays import MAX_NORM, too_long
 from sbert_search.errors import QueryError
 from sbert_search.index.documents import is_id
-from sbert_search.index.norms import normalised
+from sbert_search.index.norms import unit_vectors
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.search.options import SearchOptions, require_queries
@@ -31,7 +31,7 @@ QueriesLike: TypeAlias = Sequence[str] | NDArray[np.floating]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CheckedQueries:
     """Checked queries."""
 
     texts: Sequence[str]  # "" for a query that is only a vector
@@ -41,19 +41,19 @@ class Asked:
     def __len__(self) -> int:
         return len(self.texts)
 
-    def part(self, start: int, stop: int) -> Asked:
+    def part(self, start: int, stop: int) -> CheckedQueries:
         """Return the queries from ``start`` up to ``stop`` (not included)."""
         vectors = None if self.vectors is None else self.vectors[start:stop]
-        return Asked(self.texts[start:stop], vectors)
+        return CheckedQueries(self.texts[start:stop], vectors)
 
 
-def ask(
+def checked_queries(
     snapshot: Snapshot,
     queries: QueriesLike,
     vectors: NDArray[np.floating] | None,
     options: SearchOptions,
     needs_text: str = "",
-) -> tuple[Asked, SearchOptions]:
+) -> tuple[CheckedQueries, SearchOptions]:
     """Check queries; if the mode is ``auto``, choose a mode for them.
 
     ``auto`` is dense for a query without a text, and lexical for a text without a vector if the
@@ -70,18 +70,18 @@ def ask(
                 f"{needs_text or f'The mode {mode}'} reads the text of a query, and this query is "
                 "only a vector. Pass the text, and the vector as `vector` (`vectors` for several)."
             )
-        return Asked([""] * len(given), given), replace(options, mode=mode)
+        return CheckedQueries([""] * len(given), given), replace(options, mode=mode)
     texts = list(queries) if not isinstance(queries, str) else queries
     require_queries(texts)
     if vectors is None:
-        return Asked(texts), _for_texts(snapshot, options)
+        return CheckedQueries(texts), _for_texts(snapshot, options)
     if options.mode == "lexical":
         raise QueryError("The mode lexical compares no vectors; leave the vector out.")
     given = query_vectors(snapshot, vectors, "The vector of the query")
     given = _with_direction(snapshot, given)
     if len(given) != len(texts):
         raise QueryError(f"{len(given):,} vectors for {len(texts):,} queries; pass one for each.")
-    return Asked(texts, given), options.for_index(snapshot)
+    return CheckedQueries(texts, given), options.for_index(snapshot)
 
 
 def query_vectors(snapshot: Snapshot, values: object, shown: str) -> NDArray[np.float32]:
@@ -113,7 +113,7 @@ def query_vectors(snapshot: Snapshot, values: object, shown: str) -> NDArray[np.
 def one_query(
     query: QueryLike, vector: NDArray[np.floating] | None
 ) -> tuple[QueriesLike, NDArray[np.floating] | None]:
-    """Return one query and its vector as the arguments ``queries`` and ``vectors`` of `ask`."""
+    """Return one query and its vector as the first arguments of `checked_queries`."""
     is_vector = hasattr(query, "__array__") or isinstance(query, (list, tuple))
     array = _as_array(query, "The query")[None] if is_vector else None
     queries = [query] if array is None or array.dtype.kind not in "fiu" else array
@@ -291,7 +291,7 @@ def _mean(
             vector = snapshot.vectors(rows).mean(axis=0, keepdims=True)
         else:
             vector = _vector(snapshot, example)
-        vectors.append(normalised(vector) if snapshot.settings.metric == "cosine" else vector)
+        vectors.append(unit_vectors(vector) if snapshot.settings.metric == "cosine" else vector)
     mean: NDArray[np.float64] = np.concatenate(vectors).mean(axis=0, dtype=np.float64)
     return mean
 

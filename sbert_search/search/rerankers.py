@@ -19,7 +19,7 @@ from sbert_search.base.progress import progress
 from sbert_search.base.threads import prefetch
 from sbert_search.embed.arguments import CalibrationTexts, check_batch_tokens, check_calibrate
 from sbert_search.embed.protocol import Vectors
-from sbert_search.embed.token_budget import BatchLauncher, Started, collect_all, launch_windows
+from sbert_search.embed.token_budget import BatchLauncher, StartedBatch, collect_all, launch_windows
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.models.loading.identity import ModelIdentity
 
@@ -177,7 +177,7 @@ class Reranker:
         _require_pairs(several)
         scores = np.empty((len(several), self.num_labels), dtype=np.float32)
 
-        def launch(rows: NDArray[np.int64], encoded: EncodedPairs) -> Iterator[Started]:
+        def launch(rows: NDArray[np.int64], encoded: EncodedPairs) -> Iterator[StartedBatch]:
             return self._launch([several[row] for row in rows], encoded, batch_size)
 
         fits = len(several) <= self._launcher.window
@@ -260,7 +260,7 @@ class Reranker:
 
     def _launch(
         self, pairs: Sequence[Pair], encoded: EncodedPairs, batch_size: int | None
-    ) -> Iterator[Started]:
+    ) -> Iterator[StartedBatch]:
         def start(rows: NDArray[np.int64]) -> Callable[[], Vectors]:
             return self._engine.start([pairs[row] for row in rows], encoded.take(rows))
 

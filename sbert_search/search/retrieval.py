@@ -23,9 +23,9 @@ from sbert_search.search.candidates import (
     nearest_passages,
     with_documents,
 )
-from sbert_search.search.fusion import DEEPER, Ranking, beyond, fuse, whole_blocks
+from sbert_search.search.fusion import DEEPER, Ranking, fuse, limit_beyond, whole_blocks
 from sbert_search.search.options import SearchOptions, require_queries
-from sbert_search.search.queries import Asked, Clause, ParsedQuery, parse_query
+from sbert_search.search.queries import CheckedQueries, Clause, ParsedQuery, parse_query
 
 # At run time, only the functions that need `word_filter` import it, so that other searches start
 # faster.
@@ -81,8 +81,8 @@ class _Search:
 
 
 def query_blocks(
-    snapshot: Snapshot, asked: Asked, options: SearchOptions, at_once: int
-) -> Iterator[Asked]:
+    snapshot: Snapshot, asked: CheckedQueries, options: SearchOptions, at_once: int
+) -> Iterator[CheckedQueries]:
     """Yield queries in blocks, each of one query or of at most ``at_once`` documents in all."""
     grouped = options.group_size * (options.offset + options.k) if options.group_by else 0
     most = snapshot.n_docs if options.group else snapshot.n_rows
@@ -95,7 +95,7 @@ def query_blocks(
 
 def retrieve(
     snapshot: Snapshot,
-    asked: Asked,
+    asked: CheckedQueries,
     options: SearchOptions,
     embedder: Callable[[], TextEmbedder],
 ) -> list[Retrieved]:
@@ -189,7 +189,7 @@ def _fused(
         while (
             least is not None
             and len(ranking) < depth
-            and beyond(each, fusion, reached, by_cosine=by_cosine) >= least
+            and limit_beyond(each, fusion, reached, by_cosine=by_cosine) >= least
         ):
             reached *= DEEPER
             (each,) = candidates_of(

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 
 from sbert_search.base import memory
-from sbert_search.base.folders import same_file
+from sbert_search.base.folders import first_same_file
 from sbert_search.base.options import if_offered
 from sbert_search.base.progress import Advance, note, progress
 from sbert_search.config import unknown_name
@@ -112,7 +112,7 @@ class CorpusReader:
         columns: Types of the metadata columns of an existing index.
         widens: See `Columns`.
         batch_rows: Maximum input rows per batch. A batch ends earlier if its documents and given
-            vectors take 16 MiB, or less with a small memory budget (see `memory.shares`).
+            vectors take 16 MiB, or less with a small memory budget (see `memory.divide_budget`).
         memory_bytes: Memory budget of the process; None: a row may take 64 MiB of its file.
         vectors: One for each row in input order, including rejected rows.
         root: Folder to which the ids of files are relative; see `Root`.
@@ -151,7 +151,7 @@ class CorpusReader:
         self.on_error = on_error
         self.fields, self._stored = fields or FieldNames(), stored or FieldNames()
         self._known, self._widens = columns, widens
-        self._batch_rows, self._batch_bytes = batch_rows, memory.shares(memory_bytes).batch
+        self._batch_rows, self._batch_bytes = batch_rows, memory.divide_budget(memory_bytes).batch
         self._limit = RowLimit.within(memory_bytes)
         self._files = source_files(
             sources, self, root=root, text_as=text_as, vector=self.fields.vector, query=query
@@ -180,7 +180,7 @@ class CorpusReader:
 
     def reads(self, path: Path) -> bool:
         """Whether a path is one of the source files, also through a link or another spelling."""
-        return path.exists() and same_file(path, self.paths) is not None
+        return path.exists() and first_same_file(path, self.paths) is not None
 
     def survey(self, *, allow_empty: bool = False) -> Survey:
         """Check every row once, and decide the fields of each file and all column types.

@@ -46,7 +46,7 @@ from sbert_search.train.data.text_dataset import (
 from sbert_search.train.dev_metrics import dev_evaluator
 from sbert_search.train.loop.checkpoint import checkpoints, newest_checkpoint
 from sbert_search.train.loop.loop import Result, TrainConfig
-from sbert_search.train.run import MODEL, Training, changes, starting, train_and_publish
+from sbert_search.train.run import MODEL, Training, recipe_changes, start_run, train_and_publish
 
 FIRST = "first"  # subfolder of the preliminary run, `BiEncoderRecipe.first`
 
@@ -121,7 +121,7 @@ def train_bi_encoder(
     """
     _check_form(recipe)
     _check_mining(recipe)
-    with starting(recipe, out, resume=resume) as (ranks, resume):
+    with start_run(recipe, out, resume=resume) as (ranks, resume):
         if resume and recipe.first is not None:
             resume = _begun(out, ranks)
         training = _training(recipe, out, ranks, allow_inexact=allow_inexact)
@@ -325,7 +325,7 @@ def _train_first(recipe: BiEncoderRecipe, out: Path, ranks: Ranks, *, allow_inex
         precision=recipe.precision,
     )
     if finished:
-        if changed := changes(done, first, first.data.files):
+        if changed := recipe_changes(done, first, first.data.files):
             problem = f"{done} was made with other settings or data: {'; '.join(changed)}."
             if not allow_inexact:
                 raise CheckpointError(

@@ -41,7 +41,7 @@ from sbert_search.train.data.text_dataset import RowTokens, arrange, check_targe
 from sbert_search.train.loop.loop import Result, TrainConfig
 from sbert_search.train.loop.objective import EQUAL_SCORES, Batch, Losses, Objective
 from sbert_search.train.loop.schedule import DevMetrics, fingerprint_of
-from sbert_search.train.run import Training, starting, train_and_publish
+from sbert_search.train.run import Training, start_run, train_and_publish
 
 LossName = Literal["cross_entropy", "bce", "mse", "pairwise", "list_net", "list_softmax"]
 Sizes = Sequence[int]
@@ -158,7 +158,7 @@ def train_cross_encoder(
         CheckpointError: There is no usable checkpoint to resume from, ``out`` holds another run, or
             a write failed.
     """
-    with starting(recipe, out, resume=resume) as (ranks, resume):
+    with start_run(recipe, out, resume=resume) as (ranks, resume):
         training = _training(recipe, out, ranks)
         return train_and_publish(
             training, recipe, out, ranks, resume=resume, allow_inexact=allow_inexact

@@ -44,7 +44,7 @@ from sbert_search.train.pretraining_objectives import (
     PretrainingObjective,
     ReplacedObjective,
 )
-from sbert_search.train.run import publish_copy, starting
+from sbert_search.train.run import publish_copy, start_run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +138,7 @@ def pretrain(
         TrainingError: As for `train.loop.loop.train`.
         CheckpointError: As for `train.loop.loop.train`.
     """
-    with starting(recipe, out, resume=resume) as (ranks, resume):
+    with start_run(recipe, out, resume=resume) as (ranks, resume):
         model, objective = build(recipe)
         if recipe.data.dev is not None or recipe.data.held_out > 0:
             names = dev_metric_names(objective)

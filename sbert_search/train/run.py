@@ -31,10 +31,10 @@ from sbert_search.train.loop.loop import train as run_loop
 from sbert_search.train.loop.objective import Batches, InBatchObjective, Objective
 from sbert_search.train.loop.resume import (
     differences,
-    effective,
     refuse_restart,
     require_agreement,
     resumes,
+    tables_that_affect_weights,
 )
 from sbert_search.train.loop.schedule import DevMetrics
 from sbert_search.train.loop.step import Penalties
@@ -170,7 +170,7 @@ def describe_data(data: Sequence[Path], recipe: Mapping[str, object]) -> list[st
     return [f"- {use}: `{path.name}`, sha256 `{_sha256(path)}`" for use, path in named]
 
 
-def changes(folder: Path, recipe: TrainConfig, data: Sequence[Path]) -> list[str]:
+def recipe_changes(folder: Path, recipe: TrainConfig, data: Sequence[Path]) -> list[str]:
     """Describe how a recipe differs from that of a published model, and which data have changed."""
     try:
         card = (folder / "README.md").read_text(encoding="utf-8")
@@ -185,7 +185,9 @@ def changes(folder: Path, recipe: TrainConfig, data: Sequence[Path]) -> list[str
         return [f"the recipe in {folder / 'README.md'} cannot be read: {error}"]
     lines = set(card.splitlines())
     new = [line for line in describe_data(data, values) if line not in lines]
-    return differences(effective(saved), effective(values)) + [f"data are now {n[2:]}" for n in new]
+    return differences(tables_that_affect_weights(saved), tables_that_affect_weights(values)) + [
+        f"data are now {n[2:]}" for n in new
+    ]
 
 
 def _sha256(path: Path) -> str:
@@ -264,7 +266,7 @@ class Training:
 
 
 @contextmanager
-def starting(recipe: TrainConfig, out: Path, *, resume: bool) -> Iterator[tuple[Ranks, bool]]:
+def start_run(recipe: TrainConfig, out: Path, *, resume: bool) -> Iterator[tuple[Ranks, bool]]:
     """Join the ranks of this run, and refuse to overwrite another run.
 
     Yield the ranks, and whether the run is resumed: by ``resume``, or perhaps by torchrun.

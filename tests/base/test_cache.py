@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import pytest
 
-from sbert_search.base.cache import cache_folder, remembered
+from sbert_search.base.cache import cache_folder, cached_or_computed
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +18,7 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def remember(key: object, value: object) -> object:
-    return remembered("test", key, lambda: value, lambda found: isinstance(found, int))
+    return cached_or_computed("test", key, lambda: value, lambda found: isinstance(found, int))
 
 
 def test_a_value_is_computed_once_a_key() -> None:

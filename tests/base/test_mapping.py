@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from sbert_search.base import files
-from sbert_search.base.files import mapped
+from sbert_search.base.files import map_descriptor
 from tests.base.limits import open_descriptors
 
 
@@ -61,6 +61,6 @@ def test_what_cannot_be_mapped_is_an_os_error(path: Path) -> None:
     fd = os.open(path, os.O_WRONLY)
     try:
         with pytest.raises(PermissionError):
-            mapped(fd, 10)
+            map_descriptor(fd, 10)
     finally:
         os.close(fd)

@@ -116,7 +116,11 @@ def test_a_budget_that_is_used_up_is_refused_with_the_memory_that_would_do(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(memory, "anonymous_bytes", lambda: 300 << 20)
-    assert (memory.room(None), memory.room(1 << 30), memory.room(1 << 20)) == (None, 724 << 20, 0)
+    assert (
+        memory.unused_budget(None),
+        memory.unused_budget(1 << 30),
+        memory.unused_budget(1 << 20),
+    ) == (None, 724 << 20, 0)
     memory.require(1 << 30, 724 << 20, "A search")
     with pytest.raises(ConfigError) as refused:
         memory.require(512 << 20, 400 << 20, "A search")

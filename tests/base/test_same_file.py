@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sbert_search.base.folders import require_apart, require_possible_output, same_file
+from sbert_search.base.folders import first_same_file, require_apart, require_possible_output
 from sbert_search.errors import ConfigError
 
 
@@ -38,14 +38,14 @@ def names_of(file: Path) -> dict[str, Path]:
 
 def test_a_file_is_refused_under_every_name_and_others_are_not(file: Path) -> None:
     for name in names_of(file).values():
-        assert same_file(name, [file.with_name("absent"), file]) == file
+        assert first_same_file(name, [file.with_name("absent"), file]) == file
         with pytest.raises(ConfigError, match=r"--out would overwrite .*parquet.*, which is read"):
             require_apart(name, [file], "--out")
     other = file.with_name("b.parquet")
     other.write_bytes(b"data")
     for output in (other, file.with_name("absent"), file.parent.parent / "a.parquet"):
         require_apart(output, [file])
-    assert same_file(file.with_name("absent"), [file.with_name("absent")]) is None
+    assert first_same_file(file.with_name("absent"), [file.with_name("absent")]) is None
 
 
 def test_the_file_that_is_written_first_is_no_input_either(file: Path) -> None:

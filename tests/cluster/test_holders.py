@@ -9,7 +9,7 @@ import pytest
 
 from sbert_search.cluster import holders
 from sbert_search.cluster.connection import Call, Hung, Lost, Process, Share
-from sbert_search.cluster.holders import Holders, apart
+from sbert_search.cluster.holders import Holders, order_apart
 from sbert_search.errors import ClusterError, QueryError
 from tests.cluster.processes import LocalCluster, LocalProcess
 
@@ -146,7 +146,7 @@ def test_a_lost_shard_is_awaited(cluster: LocalCluster, monkeypatch: pytest.Monk
         cluster.processes[0].running = timeout_s > 0.0 or cluster.processes[0].running
         return list(calls)
 
-    monkeypatch.setattr(holders, "finished", finished)
+    monkeypatch.setattr(holders, "wait_for_any", finished)
     answered = held.ask(2, same, 60.0)
     assert (answered.answers, answered.lost) == ([(1,), (0,)], ())
 
@@ -165,7 +165,7 @@ def test_a_shard_that_was_lost_long_ago_is_not_awaited(
         waits.append(timeout_s)
         return list(calls)
 
-    monkeypatch.setattr(holders, "finished", finished)
+    monkeypatch.setattr(holders, "wait_for_any", finished)
     monkeypatch.setattr("time.monotonic", lambda: now_s)
     for waited_s in (30.0, 0.0):  # the second question finds that the time is over
         waits.clear()
@@ -191,7 +191,7 @@ def test_a_question_about_one_shard_that_ends_processes_leaves_the_others(
         cluster.processes[1].running = timeout_s > 0.0 or cluster.processes[1].running
         return list(calls)
 
-    monkeypatch.setattr(holders, "finished", finished)
+    monkeypatch.setattr(holders, "wait_for_any", finished)
 
     def question(process: Process, shards: tuple[int, ...]) -> Call:
         return process.call("end" if 0 in shards else "same", shards)
@@ -224,7 +224,7 @@ def test_the_reason_is_that_of_the_lost_shard(cluster: LocalCluster) -> None:
     ],
 )
 def test_neighbours_are_on_several_machines(hosts: str, replicas: int, order: str) -> None:
-    places = apart(hosts, replicas)
+    places = order_apart(hosts, replicas)
     assert sorted(places) == list(range(len(hosts)))
     assert "".join(hosts[place] for place in places) == order
 
@@ -261,7 +261,7 @@ def test_all_holders_of_a_shard_are_told(cluster: LocalCluster) -> None:
 def test_too_few_processes_are_an_error(
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(holders, "finished", lambda calls, timeout_s: calls[:1])
+    monkeypatch.setattr(holders, "wait_for_any", lambda calls, timeout_s: calls[:1])
     monkeypatch.setattr(holders, "START_S", -1.0)
     with pytest.raises(ClusterError, match=r"1 of 2 processes have found no machine with 1 free"):
         Holders(cluster, Share(2, 1, 0), 1)

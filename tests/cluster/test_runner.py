@@ -14,7 +14,7 @@ from types import ModuleType
 import pytest
 
 from sbert_search.cluster import runner as runners
-from sbert_search.cluster.connection import Machine, connected
+from sbert_search.cluster.connection import Machine, connect
 from sbert_search.cluster.placed import PlacedSnapshot
 from sbert_search.cluster.runner import RayRunner
 from sbert_search.embed.hashing import HashingEmbedder
@@ -33,7 +33,7 @@ def connections(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> list[
     said: list[str] = []
 
     @contextlib.contextmanager
-    def connected(address: str | None) -> Iterator[LocalCluster]:
+    def connect(address: str | None) -> Iterator[LocalCluster]:
         said.append("opened")
         try:
             yield cluster
@@ -42,7 +42,7 @@ def connections(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> list[
 
     machines = [Machine("a", 2, 0), Machine("b", 2, 0)]
     monkeypatch.setattr(cluster, "machines", lambda: machines, raising=False)
-    monkeypatch.setattr(runners, "connected", connected)
+    monkeypatch.setattr(runners, "connect", connect)
     return said
 
 
@@ -95,7 +95,7 @@ def test_the_settings_of_ray_are_as_before_after_a_connection(
     for module in (ray, private, worker):
         monkeypatch.setitem(sys.modules, module.__name__, module)
     refused = pytest.raises(ClusterError, match="no cluster")
-    with refused if fails else contextlib.nullcontext(), connected():
+    with refused if fails else contextlib.nullcontext(), connect():
         pass
     assert worker.__dict__["_worker_logs_enabled"] is True
     assert os.environ[statistics] == "1"

@@ -132,7 +132,7 @@ def test_an_index_keeps_the_batches_of_its_build(tmp_path: Path, monkeypatch: An
     index = Index.from_texts(["a cat"], out=tmp_path / "i", model=tmp_path / "model", **model)
     kept = index.state.manifest.settings.batch_tokens
     assert kept == Embedder(tmp_path / "model", device="cpu", precision="fp32").batch_tokens
-    monkeypatch.setattr(batch_autotune, "recalled", lambda *_: kept // 2)
+    monkeypatch.setattr(batch_autotune, "cached_value", lambda *_: kept // 2)
     assert Embedder(tmp_path / "model", **model).batch_tokens == kept // 2
     assert index.matching_embedder(**model).batch_tokens == kept
     index.add([{"id": "2", "text": "a dog"}], **model)

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 import xxhash
 
 from sbert_search.errors import ConfigError, CorpusError, IndexStoreError, SbertSearchError
-from sbert_search.index.lexical.postings import LexicalFiles, merged
+from sbert_search.index.lexical.postings import LexicalFiles, merge_in_memory
 from sbert_search.index.settings import LexicalSettings
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.manifest import NAME, StoreSettings
@@ -125,7 +125,7 @@ def search_words(snapshot: Snapshot) -> None:
                 postings = LexicalFiles(snapshot.folder, record, segment.record.n_docs).postings
                 sources.append((postings, snapshot.live_docs(i)))
     if sources:
-        merged(sources)
+        merge_in_memory(sources)
     ((rows, *_),) = snapshot.lexical.search(["text of 1"], 5)
     snapshot.fetch(rows)
 

@@ -18,8 +18,8 @@ def test_memory_that_a_process_takes_is_counted() -> None:
     with mmap.mmap(-1, 64 << 20) as held:  # not what an allocator may have kept from before
         held.write(b"\1" * len(held))
         assert memory.anonymous_bytes() - before > len(held) // 2
-    assert memory.room(None) is None
-    assert memory.room(before // 2) == 0
+    assert memory.unused_budget(None) is None
+    assert memory.unused_budget(before // 2) == 0
     memory.require(None, 1 << 60, "Anything")
 
 

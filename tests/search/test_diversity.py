@@ -11,7 +11,7 @@ from sbert_search.index.storage.manifest import StoreSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.records import Document
 from sbert_search.search.fusion import Ranking
-from sbert_search.search.ordering import diversified
+from sbert_search.search.ordering import diversify
 from tests.index.batches import make_batch
 
 # The first two are the same direction, the third is at a right angle, the last is opposite.
@@ -25,7 +25,7 @@ def rank(folder: Path, scores: list[float], diversity: float, n: int = 4) -> Ran
     rows = np.arange(len(scores))
     ranking = Ranking(rows, rows, np.array(scores)).with_stage("dense")
     relevance = (np.array(scores) - 5) / 4  # the best of the tests below has 1, the worst 0
-    return diversified(store.snapshot, ranking, relevance, diversity, n)
+    return diversify(store.snapshot, ranking, relevance, diversity, n)
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ Work = Callable[[], Tensor]
 Record = Callable[[Work], Work]
 
 
-class Replayed:
+class GraphReplayer:
     """Computes packed batches; small batches are computed by replaying a CUDA graph.
 
     Several threads may call the same object. ``compute`` maps a packed batch to float (batch,
@@ -207,7 +207,7 @@ class PackedEngine:
         freeze(self._module.to(device).encoder.to(dtype))
         self._use_device(device)
         if self._module.needs_only_starts:
-            self._run = Replayed(self._compute, device, self.tokenizer.max_len)
+            self._run = GraphReplayer(self._compute, device, self.tokenizer.max_len)
 
     @property
     def encoder(self) -> Encoder:

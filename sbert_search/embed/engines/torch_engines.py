@@ -31,7 +31,11 @@ from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.loading.folder import ModelFolder
 from sbert_search.models.loading.interchange import LibraryEncoder, load_sentence_transformer
-from sbert_search.models.loading.native_support import require_kind, require_sane, why_not_native
+from sbert_search.models.loading.native_support import (
+    require_kind,
+    require_loadable,
+    why_not_native,
+)
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -126,7 +130,7 @@ def open_model(
 
 def _load(folder: ModelFolder, engine: EngineName) -> TorchEngine:
     require_kind(folder, "SentenceTransformer")
-    require_sane(folder)
+    require_loadable(folder)
     _warn_of_head(folder)
     if engine == "native":
         reason = why_not_native(folder)

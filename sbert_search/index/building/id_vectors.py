@@ -52,7 +52,7 @@ _CONFLICT = "the id is already indexed with other content, which only upsert rep
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class RowWindow:
     """Rows that become one segment of an index."""
 
     source: IdVectors
@@ -148,15 +148,15 @@ class IdVectors:
         rejected = int(np.count_nonzero(self.outcomes == _REJECTED))
         return Survey(len(self.vectors), rejected, digest.hexdigest(), {}, self.vectors.dim)
 
-    def windows(self, skip_rows: int, n_docs: int) -> Iterator[Window]:
+    def windows(self, skip_rows: int, n_docs: int) -> Iterator[RowWindow]:
         """Cut the rows after ``skip_rows`` into windows of at most ``n_docs`` new documents."""
         new = np.flatnonzero(self.outcomes[skip_rows:] == _NEW) + skip_rows
         start = skip_rows
         for next_first in new[n_docs::n_docs].tolist():
-            yield Window(self, start, next_first)
+            yield RowWindow(self, start, next_first)
             start = next_first
         if start < len(self.vectors):
-            yield Window(self, start, len(self.vectors))
+            yield RowWindow(self, start, len(self.vectors))
 
     def reject(self, row: int) -> Reject:
         """Describe a rejected row."""

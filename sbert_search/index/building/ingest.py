@@ -23,7 +23,7 @@ from sbert_search.embed.pipeline import (
     EmbeddedBatch,
     OnTruncate,
     embed_batches,
-    joined,
+    join_batches,
 )
 from sbert_search.embed.protocol import TextEmbedder, Vectors
 from sbert_search.index.building.given_vectors import given_batches
@@ -130,7 +130,7 @@ class _Commits:
         """Commit the batches that wait, if any."""
         if not self._waiting:
             return
-        first, batch = self._waiting[0].payload, joined(self._waiting)
+        first, batch = self._waiting[0].payload, join_batches(self._waiting)
         for waiting in self._waiting:
             self.counts = self.counts + waiting.payload.counts
             self._rejects.append(waiting.payload.rejects)
@@ -179,7 +179,7 @@ def ingest(
     start = cursor or BuildCursor(source_sha256=survey.sha256, rows=0)
     rejects = RejectLog(sink.path, keep=start.counts.rejected)
     commits = _Commits(sink, rejects, cursor, COMMIT_S if by_time else math.inf)
-    shares = memory.shares(memory_bytes)
+    shares = memory.divide_budget(memory_bytes)
     with progress("Indexing", survey.rows - start.rows) as advance:
         share = _share_of_batch(embedder, on_truncate) if embedder else None
         batches = reader.batches(skip_rows=start.rows, share=share)
@@ -224,7 +224,7 @@ def ingest(
 def require_memory(memory_bytes: int | None) -> None:
     """Refuse a memory budget that is too small for work on documents."""
     memory.give_back_freed(memory_bytes)
-    needed = memory.shares(memory_bytes).work
+    needed = memory.divide_budget(memory_bytes).work
     memory.require(memory_bytes, needed, "Reading, embedding and writing documents")
 
 

@@ -10,14 +10,14 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from sbert_search.base.cache import digest_of, remembered
+from sbert_search.base.cache import cached_or_computed, digest_of
 from sbert_search.base.options import if_offered
 from sbert_search.base.progress import detail, note, warn
 from sbert_search.embed.arguments import EmbedderOptions, ModelLike, TorchModel
 from sbert_search.embed.engines.protocol import INT8_COSINE, SELF_CHECK_TEXTS
 from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import ConfigError, ModelError, ModelMismatch, SbertSearchError
-from sbert_search.index.norms import normalised
+from sbert_search.index.norms import unit_vectors
 from sbert_search.index.storage.manifest import SelfCheck, StoreSettings
 from sbert_search.models.loading.identity import ModelIdentity
 
@@ -196,8 +196,8 @@ def unrelated_cosine(embedder: TextEmbedder) -> float:
     key = {**embedder.identity.to_mapping(), "name": "", "texts": digest_of(_UNRELATED_TEXTS)}
 
     def compute() -> float:
-        documents = normalised(embedder.encode_document(_UNRELATED_TEXTS))
-        queries = normalised(embedder.encode_query(_UNRELATED_TEXTS))
+        documents = unit_vectors(embedder.encode_document(_UNRELATED_TEXTS))
+        queries = unit_vectors(embedder.encode_query(_UNRELATED_TEXTS))
         cosines = queries @ documents.T
         n = len(cosines)
         return float((cosines.sum() - np.trace(cosines)) / (n * (n - 1)))
@@ -205,7 +205,7 @@ def unrelated_cosine(embedder: TextEmbedder) -> float:
     def is_valid(value: object) -> bool:
         return isinstance(value, float) and -1 <= value < _COLLAPSED
 
-    found = remembered("unrelated", key, compute, is_valid)
+    found = cached_or_computed("unrelated", key, compute, is_valid)
     return float(found) if is_valid(found) else 0.0
 
 
@@ -332,7 +332,7 @@ def _worst_cosine(check: SelfCheck, embedder: TextEmbedder) -> float:
     """
     if embedder.identity.engine == "onnx":
         key = [check.texts, check.vectors_base64, embedder.identity.to_mapping()]
-        whole = remembered("agreement", key, lambda: _compare(check, embedder), _is_cosine)
+        whole = cached_or_computed("agreement", key, lambda: _compare(check, embedder), _is_cosine)
         first = SelfCheck.of(check.texts[:_QUICK], check.vectors[:_QUICK])
         return min(float(whole), _compare_once(first, embedder))
     return _compare_once(check, embedder)

@@ -19,7 +19,7 @@ from sbert_search.errors import ConfigError, CorpusError, ModelMismatch
 from sbert_search.index.building.ingest import IngestReport, Mode, ingest, require_memory
 from sbert_search.index.building.model_check import differences
 from sbert_search.index.building.read_settings import ReadSettings, reader_of
-from sbert_search.index.storage.columns import ARROW_TYPES, metadata_array, unlike
+from sbert_search.index.storage.columns import ARROW_TYPES, metadata_array, unique_names
 from sbert_search.index.storage.manifest import BuildCursor
 from sbert_search.index.writer import Outcome
 from sbert_search.models.loading.identity import ModelIdentity
@@ -119,7 +119,7 @@ def _schema(embedder: TextEmbedder, columns: Mapping[str, ColumnType]) -> pa.Sch
         pa.field("lost_tokens", pa.int32()),
         pa.field("vector", pa.list_(pa.float32(), embedder.dim)),
     ]
-    names = unlike(columns, {field.name for field in fields})
+    names = unique_names(columns, {field.name for field in fields})
     fields += [pa.field(names[name], ARROW_TYPES[kind]) for name, kind in columns.items()]
     return pa.schema(fields, {MODEL_KEY: json.dumps(embedder.identity.to_mapping())})
 

@@ -148,7 +148,7 @@ def merge(sources: Sequence[tuple[Postings, Live]]) -> Iterator[Group]:
         yield _grouped(hashes, pairs)
 
 
-def merged(sources: Sequence[tuple[Postings, Live]]) -> Postings:
+def merge_in_memory(sources: Sequence[tuple[Postings, Live]]) -> Postings:
     """Merge postings in memory."""
     groups = list(merge(sources))
     pairs = np.concatenate([group.pairs for group in groups])

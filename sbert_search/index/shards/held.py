@@ -122,7 +122,7 @@ class HeldShards:
 
 
 @contextlib.contextmanager
-def held(path: Path, wait_s: float) -> Iterator[tuple[HeldShards, ShardManifest]]:
+def holding_locks(path: Path, wait_s: float) -> Iterator[tuple[HeldShards, ShardManifest]]:
     """Hold the locks of a sharded index and of its shards, and finish an interrupted commit."""
     n_shards = 0
     with contextlib.ExitStack() as stack:
@@ -134,7 +134,9 @@ def held(path: Path, wait_s: float) -> Iterator[tuple[HeldShards, ShardManifest]
             for record in manifest.shards:
                 finish_commit(root, record)
                 shards.append(
-                    stack.enter_context(stores.held(root.path / record.folder, wait_s, HeldShard))
+                    stack.enter_context(
+                        stores.holding_lock(root.path / record.folder, wait_s, HeldShard)
+                    )
                 )
         except (OSError, IndexStoreError) as error:
             if _has_too_many_files(error):

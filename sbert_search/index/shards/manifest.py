@@ -86,7 +86,7 @@ class ShardManifest:
     shards: tuple[ShardRecord, ...]  # in the order of their numbers
 
     def __post_init__(self) -> None:
-        require_number(len(self.shards))
+        require_shard_count(len(self.shards))
         if self.routing != ROUTING:
             raise ConfigError(f"its routing is {self.routing!r}, not {ROUTING!r}")
         expected = folder_names(len(self.shards))
@@ -104,7 +104,7 @@ def folder_names(n_shards: int) -> list[str]:
     return [folder_name(number) for number in range(n_shards)]
 
 
-def require_number(n_shards: int) -> None:
+def require_shard_count(n_shards: int) -> None:
     """Refuse a number of shards that no index can have."""
     if not isinstance(n_shards, int) or not 1 <= n_shards <= MAX_SHARDS:
         raise ConfigError(
@@ -113,9 +113,9 @@ def require_number(n_shards: int) -> None:
         )
 
 
-def require_new_number(n_shards: int) -> None:
+def require_new_shard_count(n_shards: int) -> None:
     """Refuse a number of shards that a new index shall not have."""
-    require_number(n_shards)
+    require_shard_count(n_shards)
     if n_shards > MAX_NEW_SHARDS:
         raise ConfigError(
             f"The number of shards is {n_shards}; a new index has at most {MAX_NEW_SHARDS}, since "

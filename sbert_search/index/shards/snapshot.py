@@ -153,7 +153,7 @@ class StaleShard(CorruptIndex):
         )
 
 
-def below(folder: str, error: CorruptIndex) -> CorruptIndex:
+def in_shard(folder: str, error: CorruptIndex) -> CorruptIndex:
     """Put the folder of the shard before the name of the damaged file in an error."""
     return CorruptIndex(f"{folder}/{error.file}", error.expected, error.got, error.remedy)
 
@@ -166,7 +166,7 @@ def naming_shard(record: ShardRecord) -> Iterator[None]:
     except StaleShard:  # has the full path already, and `store.open_state` must recognise it
         raise
     except CorruptIndex as error:
-        raise below(record.folder, error) from error
+        raise in_shard(record.folder, error) from error
 
 
 def open_shard(root: Folder, record: ShardRecord) -> Folder:

@@ -75,11 +75,11 @@ class ShardedStore(IndexStore):
     @contextlib.contextmanager
     def writer(self, *, at_least_s: float = 0.0) -> Iterator[ShardedWriter]:
         """Lock the index and yield its writer; each commit updates `snapshot` of this store."""
-        from sbert_search.index.shards.held import held
+        from sbert_search.index.shards.held import holding_locks
         from sbert_search.index.shards.writer import ShardedWriter
         from sbert_search.index.storage.transaction import remove_unreferenced, require_files
 
-        with held(self.path, max(self.wait_s, at_least_s)) as (shards, manifest):
+        with holding_locks(self.path, max(self.wait_s, at_least_s)) as (shards, manifest):
             try:
                 newest = _opened(shards.root, manifest, self.snapshot)
             except FileNotFoundError as error:  # under the lock, no other process removes files
@@ -127,7 +127,7 @@ class ShardedStores:
 
     def require_free(self, path: Path) -> None:
         """Raise an error if `create` would refuse the folder; write nothing."""
-        shard_manifests.require_new_number(self.n_shards)
+        shard_manifests.require_new_shard_count(self.n_shards)
         if folder := stores.opened_if_present(path):
             check_free(folder, shard_manifests.folder_names(self.n_shards))
 
@@ -140,7 +140,7 @@ class ShardedStores:
         build: BuildCursor | None = None,
     ) -> IndexStore:
         """Make empty shards and ``shards.json``, or finish a call that was interrupted."""
-        shard_manifests.require_new_number(self.n_shards)
+        shard_manifests.require_new_shard_count(self.n_shards)
         path = Path(path).absolute()
         names = shard_manifests.folder_names(self.n_shards)
         try:
@@ -166,13 +166,13 @@ def stores_of(n_shards: int | None) -> StoreMaker:
     """Return what makes indexes with ``n_shards`` shards; None: without shards."""
     if n_shards is None:
         return IndexStore
-    shard_manifests.require_number(n_shards)
+    shard_manifests.require_shard_count(n_shards)
     return ShardedStores(n_shards)
 
 
 def open_state(path: Path, reuse: ShardedSnapshot | None = None) -> ShardedSnapshot:
     """Open the newest state of a sharded index, with the open files of ``reuse``."""
-    return stores.following(path, lambda root: _newest(root, reuse))
+    return stores.open_following_folder(path, lambda root: _newest(root, reuse))
 
 
 def _newest(root: Folder, reuse: ShardedSnapshot | None) -> ShardedSnapshot:
@@ -256,7 +256,7 @@ def assemble(path: Path, parts: Sequence[Path]) -> ShardedStore:
             row number that another part has too; or ``path`` is not free or cannot be written.
         CorruptIndex: A file of a part is damaged.
     """
-    shard_manifests.require_number(len(parts))
+    shard_manifests.require_shard_count(len(parts))
     path = path.absolute()
     names = shard_manifests.folder_names(len(parts))
     places = [path / name for name in names]
@@ -317,8 +317,8 @@ def _check_parts(path: Path, parts: Sequence[Snapshot]) -> None:
                 )
     # The rows of deleted documents are compared too: to read a row, a sharded index looks for its
     # number in all segments, and segments also contain deleted rows.
-    held = [segment.rows for part in parts for segment in part.segments]
-    rows = np.sort(np.concatenate([np.empty(0, np.int64), *held]))
+    rows_of_parts = [segment.rows for part in parts for segment in part.segments]
+    rows = np.sort(np.concatenate([np.empty(0, np.int64), *rows_of_parts]))
     if (twice := rows[1:] == rows[:-1]).any():
         raise IndexStoreError(
             f"Row {rows[1:][twice][0]} is in two of the parts of {path}. Number the rows of each "
@@ -340,10 +340,11 @@ def _check_columns(parts: Sequence[Snapshot]) -> None:
             if kind in ("int64", "list[string]") and columns[name] != kind:
                 if part.widens(name):
                     continue
-                held, fails = ("integers", "round") if kind == "int64" else ("texts", "refuse")
+                values, fails = ("integers", "round") if kind == "int64" else ("texts", "refuse")
                 raise IndexStoreError(
-                    f"{part.path}: the metadata column {name!r} holds {held} that {columns[name]}, "
-                    f"its type in another part, would {fails}; rename it in the source."
+                    f"{part.path}: the metadata column {name!r} holds {values} that "
+                    f"{columns[name]}, its type in another part, would {fails}; rename it in the "
+                    "source."
                 )
 
 

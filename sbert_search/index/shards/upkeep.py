@@ -18,7 +18,7 @@ from sbert_search.index.shards import manifest as shard_manifests
 from sbert_search.index.shards.manifest import ShardManifest, ShardRecord, shards_of_hashes
 from sbert_search.index.shards.snapshot import (
     ShardedSnapshot,
-    below,
+    in_shard,
     is_sharded,
     naming_shard,
     open_shard,
@@ -33,9 +33,9 @@ from sbert_search.index.storage.transaction import Transaction
 from sbert_search.index.store import always_changing
 from sbert_search.index.tuning.measuring import Search
 from sbert_search.index.tuning.sweep import Candidate
-from sbert_search.index.tuning.trials import Built, FullTrials, bare
+from sbert_search.index.tuning.trials import Built, FullTrials, without_faiss
 from sbert_search.index.upkeep import compaction
-from sbert_search.index.upkeep.check import CheckReport, OpenedState, check
+from sbert_search.index.upkeep.check import CheckReport, MappedState, check
 from sbert_search.index.writer import IndexWriter
 
 _REMEDY = "Restore the whole sharded index from a backup, or build it again."
@@ -59,23 +59,23 @@ def check_shards(path: Path) -> CheckReport:
         except CorruptIndex as error:
             return CheckReport((error,), (), 1, 0)
         opened = [_opened(root, record) for record in manifest.shards]
-        is_complete = all(isinstance(s, OpenedState) and s.is_complete for s in opened)
+        is_complete = all(isinstance(s, MappedState) and s.is_complete for s in opened)
         if is_complete or (root.is_at_its_path() and shard_manifests.read(root) == manifest):
             return _report(root, manifest, opened)
     raise always_changing(path)
 
 
-def _opened(root: Folder, record: ShardRecord) -> OpenedState | CorruptIndex:
+def _opened(root: Folder, record: ShardRecord) -> MappedState | CorruptIndex:
     try:
         folder = open_shard(root, record)
         with naming_shard(record):
-            return OpenedState(folder, read_shard(folder, record))
+            return MappedState(folder, read_shard(folder, record))
     except CorruptIndex as error:
         return error
 
 
 def _report(
-    root: Folder, manifest: ShardManifest, opened: Sequence[OpenedState | CorruptIndex]
+    root: Folder, manifest: ShardManifest, opened: Sequence[MappedState | CorruptIndex]
 ) -> CheckReport:
     problems: list[CorruptIndex] = []
     strays: list[str] = []
@@ -86,7 +86,7 @@ def _report(
             problems.append(state)
             continue
         report = state.report()
-        problems += [below(record.folder, error) for error in report.problems]
+        problems += [in_shard(record.folder, error) for error in report.problems]
         strays += [f"{record.folder}/{name}" for name in report.strays]
         n_files, size_bytes = n_files + report.n_files, size_bytes + report.size_bytes
         if isinstance(state.snapshot, Snapshot):
@@ -150,7 +150,7 @@ def _built(
 def _with_ann(
     writer: IndexWriter, spec: IndexSpec, memory_bytes: int | None, n_shards: int, work: Transaction
 ) -> Manifest:
-    new = bare(writer.snapshot.manifest, spec)
+    new = without_faiss(writer.snapshot.manifest, spec)
     return compaction.with_ann(
         work, writer.snapshot, new, memory_bytes=memory_bytes, n_shards=n_shards
     )

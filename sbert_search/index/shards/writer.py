@@ -41,7 +41,7 @@ def backup_shards(snapshot: ShardedSnapshot, target: Path) -> None:
     opened = []
     for record, shard in zip(snapshot.record.shards, snapshot.shards, strict=True):
         with naming_shard(record):
-            opened.append(backup.opened_files(shard.folder, shard.manifest))
+            opened.append(backup.map_files(shard.folder, shard.manifest))
     try:
         parent = Folder.open(target.parent)
         if parent.has(target.name):

@@ -66,7 +66,9 @@ def schema(columns: Mapping[str, ColumnType]) -> pa.Schema:
     return pa.schema([*FIXED, *metadata])
 
 
-def unlike(columns: Iterable[str], own: Collection[str], prefix: str = PREFIX) -> dict[str, str]:
+def unique_names(
+    columns: Iterable[str], own: Collection[str], prefix: str = PREFIX
+) -> dict[str, str]:
     """Map each metadata column to a name that is unique in a file with the columns ``own``.
 
     If the name of a column is taken, the prefix is put before it until the result is free.

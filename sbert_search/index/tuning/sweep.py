@@ -88,7 +88,7 @@ def sweep(
         yield _measured(family, sample, truth, settings, budget, assign_s)
 
 
-def searching(sample: Sample, index: FaissIndex | None, settings: StoreSettings) -> Search:
+def search_of(sample: Sample, index: FaissIndex | None, settings: StoreSettings) -> Search:
     """Return a function that searches a sample: by a FAISS index, or by a scan if it is None."""
 
     def search(queries: Floats, k: int) -> tuple[Floats, NDArray[np.int64]]:
@@ -146,7 +146,7 @@ def _measured(
 ) -> MeasuredFamily:
     spec, target = family.spec(sample.n_rows), budget.settings.recall
     if spec.is_flat:
-        scan = searching(sample, None, settings)
+        scan = search_of(sample, None, settings)
         unmeasured_trial = unmeasured(spec, sample.n_rows)
         return MeasuredFamily(
             family,
@@ -179,7 +179,7 @@ def _measured(
         predicted_build_s=expected.seconds,
     )
     trials = climb(
-        lambda s: searching(sample, index, replace(settings, spec=s)),
+        lambda s: search_of(sample, index, replace(settings, spec=s)),
         family.ladders(spec),
         truth,
         target,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sbert_search.base.machine import library_versions, machine
 from sbert_search.base.progress import note, progress
 from sbert_search.errors import IndexStoreError
-from sbert_search.index.norms import normalised
+from sbert_search.index.norms import unit_vectors
 from sbert_search.index.settings import IndexSpec, Trial, Tuning
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.manifest import Manifest
@@ -58,7 +58,7 @@ def draw_sample(
         queries = snapshot.vectors(rows)
     else:
         queries = queries[rng.permutation(len(queries))[: settings.n_queries]]
-        queries = normalised(queries) if snapshot.settings.metric == "cosine" else queries
+        queries = unit_vectors(queries) if snapshot.settings.metric == "cosine" else queries
         rows = np.full(len(queries), -1, np.int64)
     half = len(queries) // 2
     if half < 1:
@@ -206,7 +206,7 @@ class FullTrials:
         return choosing, verifying
 
 
-def bare(manifest: Manifest, spec: IndexSpec) -> Manifest:
+def without_faiss(manifest: Manifest, spec: IndexSpec) -> Manifest:
     """Return a copy of a state with another spec and without FAISS files."""
     bare = manifest.without({s.ann.name for s in manifest.segments if s.ann})
     return replace(bare, settings=replace(bare.settings, spec=spec))

@@ -30,10 +30,16 @@ from sbert_search.index.tuning.sweep import (
     finalists,
     pareto,
     predict_costs,
-    searching,
+    search_of,
     sweep,
 )
-from sbert_search.index.tuning.trials import Built, FullTrials, QuerySplit, bare, draw_sample
+from sbert_search.index.tuning.trials import (
+    Built,
+    FullTrials,
+    QuerySplit,
+    draw_sample,
+    without_faiss,
+)
 from sbert_search.index.upkeep import compaction, merge_policy
 from sbert_search.index.writer import IndexWriter
 from sbert_search.text.labelled.retrieval import read_queries
@@ -164,7 +170,7 @@ def _commit_best(
     snapshot, options = writer.snapshot, list[Manifest]()
 
     def build(work: Transaction, spec: IndexSpec) -> Built:
-        new = bare(snapshot.manifest, spec)
+        new = without_faiss(snapshot.manifest, spec)
         new = compaction.with_ann(work, snapshot, new, memory_bytes=memory_bytes)
         options.append(new)
         opened = Snapshot(snapshot.folder, new, snapshot)
@@ -221,7 +227,7 @@ def _sweep(
 ) -> list[MeasuredFamily]:
     settings = budget.settings
     kinds = families(budget.largest * budget.n_shards, snapshot.settings.dim)
-    search = searching(sample, None, snapshot.settings)
+    search = search_of(sample, None, snapshot.settings)
     truth = find_ground_truth(*_sample_queries(query_split), settings.k, search)
     measured = []
     with progress("Comparing candidates", len(kinds), "candidates") as advance:

@@ -25,7 +25,7 @@ Opened = Mapping[FileRecord, memoryview]
 COPY_INSTEAD = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOENT)
 
 
-def opened_files(source: Folder, manifest: Manifest) -> Opened:
+def map_files(source: Folder, manifest: Manifest) -> Opened:
     """Map all files of a state, so that they can be read even if a compaction removes them.
 
     FileNotFoundError if one is gone already; the caller then opens the newer state.

@@ -59,7 +59,7 @@ def check(path: Path) -> CheckReport:
             manifest = manifests.read(folder)
         except CorruptIndex as error:
             return CheckReport((error,), (), 1, 0)
-        opened = OpenedState(folder, manifest)
+        opened = MappedState(folder, manifest)
         # If the state is still the newest one, a file that cannot be opened is damage.
         if opened.is_complete or (folder.is_at_its_path() and manifests.read(folder) == manifest):
             return opened.report()
@@ -75,7 +75,7 @@ def damaged_derived_files(folder: Folder, manifest: Manifest) -> set[str]:
     }
 
 
-class OpenedState:
+class MappedState:
     """One state of an index with all its files mapped, or an error for each unreadable file.
 
     ``snapshot`` is the state without its derived files (FAISS, postings), or the error.

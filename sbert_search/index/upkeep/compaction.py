@@ -34,7 +34,7 @@ PIECE_BYTES = 16 << 20  # bytes of rows that are read together
 WORK_BYTES = 192 << 20  # memory of a merge: rows that are read and written, and postings
 
 
-def rewritten(work: Transaction, snapshot: Snapshot, groups: Sequence[Group]) -> Manifest:
+def merge_segments(work: Transaction, snapshot: Snapshot, groups: Sequence[Group]) -> Manifest:
     """Write merged segments and return the new manifest, without committing it.
 
     ``groups`` are in the order of their rows. The large files of merged segments are hashed first.

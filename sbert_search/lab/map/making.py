@@ -14,7 +14,7 @@ from sbert_search.base import memory
 from sbert_search.base.progress import note, progress
 from sbert_search.errors import EvaluationError
 from sbert_search.index.index import Index
-from sbert_search.index.norms import normalised
+from sbert_search.index.norms import unit_vectors
 from sbert_search.index.settings import LexicalSettings
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.lab.map.clusters import WordCounts, default_clusters, divide
@@ -78,7 +78,7 @@ def _means(snapshot: Snapshot, docs: NDArray[np.int64]) -> NDArray[np.float32]:
     means = np.add.reduceat(snapshot.vectors(rows).astype(np.float64), starts, axis=0)
     means /= counts[:, None]
     narrow: NDArray[np.float32] = means.astype(np.float32)
-    return normalised(narrow) if snapshot.settings.metric == "cosine" else narrow
+    return unit_vectors(narrow) if snapshot.settings.metric == "cosine" else narrow
 
 
 TEXT_CHARACTERS = 24_000_000  # characters of all texts on a page

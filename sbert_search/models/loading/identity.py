@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import ClassVar
 
-from sbert_search.base.cache import remembered, typed_lru_cache
+from sbert_search.base.cache import cached_or_computed, typed_lru_cache
 from sbert_search.config import from_mapping, to_mapping
 
 IN_MEMORY = "state:"  # prefix of the hash of a model that was passed as an object
@@ -108,7 +108,7 @@ def _sha256(path: Path, *state: int) -> str:
     if size < _LARGE or time.time_ns() - max(content_changed, inode_changed) < _SETTLED_NS:
         return _hash(path)
     key = [str(path), *state]
-    digest: str = remembered("sha256", key, lambda: _hash(path), _is_sha256)
+    digest: str = cached_or_computed("sha256", key, lambda: _hash(path), _is_sha256)
     return digest
 
 

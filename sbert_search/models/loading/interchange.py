@@ -48,7 +48,7 @@ _patching = threading.Lock()
 
 
 @dataclass(frozen=True, eq=False)
-class Loaded:
+class LoadReport:
     """One model that transformers loaded, and the report of transformers on its tensors."""
 
     model: Any  # with random numbers in missing parameters
@@ -58,7 +58,7 @@ class Loaded:
 
 
 @contextlib.contextmanager
-def watched_loads() -> Iterator[list[Loaded]]:
+def watched_loads() -> Iterator[list[LoadReport]]:
     """Collect transformers' report on each model that this thread loads; log only errors."""
     # sentence-transformers has no argument that returns the report. So this function patches
     # `from_pretrained` of transformers, which sentence-transformers calls. Other threads may load
@@ -68,7 +68,7 @@ def watched_loads() -> Iterator[list[Loaded]]:
     from transformers.utils import logging
 
     original = PreTrainedModel.__dict__["from_pretrained"]
-    this_thread, loads = threading.get_ident(), list[Loaded]()
+    this_thread, loads = threading.get_ident(), list[LoadReport]()
 
     def from_pretrained(cls: Any, *args: Any, **kwargs: Any) -> Any:
         load = original.__get__(None, cls)
@@ -78,7 +78,7 @@ def watched_loads() -> Iterator[list[Loaded]]:
         model, info = load(*args, **kwargs | options)
         wrong_shape = (key if isinstance(key, str) else key[0] for key in info["mismatched_keys"])
         loads.append(
-            Loaded(
+            LoadReport(
                 model,
                 tuple(sorted(info["missing_keys"])),
                 tuple(sorted(info["unexpected_keys"])),
@@ -109,7 +109,7 @@ def _quiet(logging: Any) -> Iterator[None]:
 
 
 def require_accounted(
-    where: object, loads: list[Loaded], probe: Callable[[], NDArray[np.float32]]
+    where: object, loads: list[LoadReport], probe: Callable[[], NDArray[np.float32]]
 ) -> None:
     """Refuse a model whose result, by ``probe``, would depend on values not in its files."""
     for load in loads:
@@ -124,7 +124,7 @@ def require_accounted(
         )
 
 
-def _refuse_left_over(where: object, load: Loaded) -> None:
+def _refuse_left_over(where: object, load: LoadReport) -> None:
     """Refuse unused tensors that belong to a module of the model, such as those of extra layers."""
     encoder = load.model.base_model
     layout = LAYOUTS.get(str(load.model.config.model_type))
@@ -147,7 +147,7 @@ def _refuse_left_over(where: object, load: Loaded) -> None:
         )
 
 
-def _poison(load: Loaded) -> list[str]:
+def _poison(load: LoadReport) -> list[str]:
     """Set floating-point parameters that did not come from the files to NaN; return their names."""
     state: dict[str, nn.Parameter] = load.model.state_dict()
     absent = [name for name in (*load.missing, *load.mismatched) if name in state]
@@ -206,7 +206,7 @@ def _divided(activation: Callable[[Tensor], Tensor], by: float, logits: Tensor) 
     return activation(logits / by)
 
 
-def _load(kind: Any, path: Path) -> tuple[Any, list[Loaded]]:
+def _load(kind: Any, path: Path) -> tuple[Any, list[LoadReport]]:
     weights = {"dtype": torch.float32, "use_safetensors": True}
     try:
         with watched_loads() as loads:

@@ -55,7 +55,7 @@ def require_kind(folder: ModelFolder, kind: str) -> None:
         raise ModelError(f"{folder.path} is a {stated}{remedy}. A {kind} is needed here.")
 
 
-def require_sane(folder: ModelFolder) -> None:
+def require_loadable(folder: ModelFolder) -> None:
     """Refuse a folder without a tokenizer, or whose number of layers is out of range."""
     # Without this check, sentence-transformers would make a tokenizer without a vocabulary.
     folder.tokenizer_sha256()

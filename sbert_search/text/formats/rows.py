@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from sbert_search.base import files
-from sbert_search.base.memory import MAX_ROW_BYTES, mib, shares
+from sbert_search.base.memory import MAX_ROW_BYTES, divide_budget, mib
 from sbert_search.base.progress import warn
 from sbert_search.errors import CorpusError
 
@@ -133,12 +133,12 @@ class RowLimit:
     @classmethod
     def within(cls, memory_bytes: int | None) -> RowLimit:
         """Return the limit of a row for a memory budget in bytes; None: no budget."""
-        return cls(shares(memory_bytes).row, memory_bytes)
+        return cls(divide_budget(memory_bytes).row, memory_bytes)
 
     @property
     def block_bytes(self) -> int:
         """Maximum bytes of the rows that are converted to Python values at a time."""
-        return shares(self.budget).batch
+        return divide_budget(self.budget).batch
 
     @property
     def decompressor_bytes(self) -> int:

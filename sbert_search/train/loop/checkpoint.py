@@ -114,7 +114,7 @@ def save_checkpoint(
     return final
 
 
-def prune(out: Path, keep: int, step: int, best_step: int | None) -> None:
+def remove_old_checkpoints(out: Path, keep: int, step: int, best_step: int | None) -> None:
     """Remove all checkpoints up to ``step`` but the newest ``keep`` and that of ``best_step``."""
     try:
         # Those of later steps stay: they were damaged, so the run resumed from an earlier step.

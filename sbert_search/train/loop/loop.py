@@ -26,7 +26,7 @@ from sbert_search.train.loop.checkpoint import (
     CheckpointConfig,
     checkpoint_path,
     newest_checkpoint,
-    prune,
+    remove_old_checkpoints,
     save_checkpoint,
 )
 from sbert_search.train.loop.failure_checks import diverged_error, interrupts, no_gradient_error
@@ -410,7 +410,9 @@ class _Run:
             to_toml(self.recipe),
             self.save_model,
         )
-        prune(self.out, self.config.checkpoint.keep, self.state.step, self.state.best_step)
+        remove_old_checkpoints(
+            self.out, self.config.checkpoint.keep, self.state.step, self.state.best_step
+        )
 
     def _stored_verdict(self) -> object:
         """Return the measurement that chose the precision, in this process or before a resume."""

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from sbert_search.base.distributed import Ranks
-from sbert_search.base.folders import same_file
+from sbert_search.base.folders import first_same_file
 from sbert_search.base.progress import warn
 from sbert_search.config import from_mapping
 from sbert_search.errors import CheckpointError, ConfigError, TrainingError
@@ -44,7 +44,7 @@ def run_fingerprint(
 ) -> dict[str, object]:
     """Collect, as JSON values, what determines the weights of a run; dev data choose the best."""
     return {
-        "recipe": effective(recipe),
+        "recipe": tables_that_affect_weights(recipe),
         "data": data,
         _DEV: dev,
         "threads": torch.get_num_threads(),
@@ -80,7 +80,7 @@ def refuse_restart(out: Path, recipe: Mapping[str, object]) -> None:
         )
     for path in map(Path, filter(os.path.exists, _strings(recipe))):
         for name in _WRITTEN:
-            if same_file(out / name, [path, *path.resolve().parents]):
+            if first_same_file(out / name, [path, *path.resolve().parents]):
                 raise ConfigError(
                     f"The run would overwrite {out / name}, and its recipe reads {path}. "
                     "Train into another folder."
@@ -118,7 +118,7 @@ def restore(
     _restore_model(model, checkpoint.tensors("model"))
     restore_optimizer(optimizer, model, checkpoint.tensors("optim"))
     state = from_mapping(RunState, _table(checkpoint, "run"))
-    if any(name in _COMPARED for name, _, _ in differing(saved, current)):
+    if any(name in _COMPARED for name, _, _ in iter_differences(saved, current)):
         state.best, state.best_step, state.stale = None, None, 0
     return state
 
@@ -133,18 +133,19 @@ def model_tensors(model: nn.Module) -> dict[str, Tensor]:
 def differences(saved: Mapping[str, object], current: Mapping[str, object]) -> list[str]:
     """Describe every differing value of two nested mappings."""
     return [
-        f"{name} was {before!r}, is {after!r}" for name, before, after in differing(saved, current)
+        f"{name} was {before!r}, is {after!r}"
+        for name, before, after in iter_differences(saved, current)
     ]
 
 
-def differing(
+def iter_differences(
     one: Mapping[str, object], other: Mapping[str, object], path: str = ""
 ) -> Iterator[tuple[str, object, object]]:
     """Yield the dotted name and both values of every difference of two nested mappings."""
     for name in sorted({*one, *other}):
         left, right = one.get(name), other.get(name)
         if isinstance(left, Mapping) and isinstance(right, Mapping):
-            yield from differing(left, right, f"{path}{name}.")
+            yield from iter_differences(left, right, f"{path}{name}.")
         elif left != right:
             yield f"{path}{name}", left, right
 
@@ -167,10 +168,10 @@ def _strings(values: Mapping[str, object] | Sequence[object]) -> Iterator[str]:
             yield from _strings(value)
 
 
-def effective(recipe: Mapping[str, object]) -> dict[str, object]:
+def tables_that_affect_weights(recipe: Mapping[str, object]) -> dict[str, object]:
     """Copy a recipe without the tables that do not affect the weights."""
     return {
-        name: effective(value) if isinstance(value, Mapping) else value
+        name: tables_that_affect_weights(value) if isinstance(value, Mapping) else value
         for name, value in recipe.items()
         if not (name in _NO_EFFECT and isinstance(value, Mapping))
     }
@@ -203,7 +204,7 @@ def require_agreement(ranks: Ranks, settings: Mapping[str, object]) -> None:
     for rank, other in enumerate(others, start=1):
         lines = [
             f"{name} is {_short(left)} on rank 0 and {_short(right)} on rank {rank}"
-            for name, left, right in differing(first, other)
+            for name, left, right in iter_differences(first, other)
         ]
         if lines:
             more = f"; and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else ""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from sbert_search.embed.engines import native as cuda_graphs
-from sbert_search.embed.engines.native import MAX_TOKENS, PackedEngine, Replayed, Work
+from sbert_search.embed.engines.native import MAX_TOKENS, GraphReplayer, PackedEngine, Work
 from sbert_search.models import heads as pooling
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.encoder import self_attention
@@ -72,7 +72,7 @@ def test_replayed_vectors_equal_computed_ones(tmp_path: Path, modes: tuple[str, 
     ).eval()
     assert model.needs_only_starts
     record = Recorder()
-    replayed = Replayed(model, CPU, 24, record)
+    replayed = GraphReplayer(model, CPU, 24, record)
     with torch.inference_mode():
         for lengths in [(3,), (24,), (5, 2, 9), (1, 1, 1), (16, 16), (24, 3, 24, 7, 8), (4,)]:
             ids = ids_of(*lengths)
@@ -85,7 +85,7 @@ def test_replayed_vectors_equal_computed_ones(tmp_path: Path, modes: tuple[str, 
 def test_replayed_scores_equal_computed_ones(tmp_path: Path) -> None:
     model = tiny_cross_encoder(tmp_path)
     assert model.needs_only_starts
-    replayed = Replayed(model.scores, CPU, 24, Recorder())
+    replayed = GraphReplayer(model.scores, CPU, 24, Recorder())
     ids, types = ids_of(9, 20, 4), [[0] * 4 + [1] * 5, [0] * 6 + [1] * 14, [0, 0, 1, 1]]
     with torch.inference_mode():
         expected = model.scores(PackedTokens.from_lists(ids, types))
@@ -101,7 +101,7 @@ def sums(tokens: PackedTokens) -> Tensor:
 
 def test_large_steps_are_computed_as_they_are() -> None:
     record = Recorder()
-    replayed = Replayed(sums, CPU, 4096, record)
+    replayed = GraphReplayer(sums, CPU, 4096, record)
     ids = ids_of(*[33] * (MAX_TOKENS // 64 + 1))
     assert replayed(ids)[:, 0].tolist() == [sum(each) for each in ids]
     assert record.recorded == 0
@@ -114,7 +114,7 @@ def test_a_device_that_cannot_record_computes(capsys: pytest.CaptureFixture[str]
         tries.append(work)
         raise torch.OutOfMemoryError("out of memory")
 
-    replayed = Replayed(sums, CPU, 64, record)
+    replayed = GraphReplayer(sums, CPU, 64, record)
     for _ in range(2):
         assert replayed([[1, 2], [3]]).tolist() == [[3.0], [3.0]]
     assert len(tries) == 1
@@ -173,7 +173,7 @@ def test_a_graph_is_warmed_up_and_recorded_on_a_stream_of_its_own(
 
 
 def test_threads_do_not_fill_a_bucket_under_each_other() -> None:
-    replayed = Replayed(sums, CPU, 64, Recorder())
+    replayed = GraphReplayer(sums, CPU, 64, Recorder())
     wrong: list[float] = []
 
     def ask(number: int) -> None:
@@ -200,7 +200,7 @@ def test_only_a_moved_model_that_needs_only_starts_is_replayed(
         made.append((device, longest))
         return "replayed"
 
-    monkeypatch.setattr("sbert_search.embed.engines.native.Replayed", fake)
+    monkeypatch.setattr("sbert_search.embed.engines.native.GraphReplayer", fake)
     monkeypatch.setattr(BiEncoder, "needs_only_starts", property(lambda self: needs_only_starts))
     model = BiEncoder(tiny_encoder(), tiny_tokenizer(tmp_path))
     engine = PackedEngine(model, model)

@@ -101,14 +101,14 @@ def test_other_folders_hold_no_sharded_index(tmp_path: Path) -> None:
 @pytest.mark.parametrize("n_shards", [0, -1, 1025])
 def test_a_number_of_shards_out_of_range_is_refused(n_shards: int) -> None:
     with pytest.raises(ConfigError, match=f"number of shards is {n_shards}; it must be an integer"):
-        shard_manifests.require_number(n_shards)
+        shard_manifests.require_shard_count(n_shards)
 
 
 def test_a_new_index_has_few_enough_shards_for_the_usual_limit_of_open_files() -> None:
-    shard_manifests.require_new_number(shard_manifests.MAX_NEW_SHARDS)
+    shard_manifests.require_new_shard_count(shard_manifests.MAX_NEW_SHARDS)
     assert shard_manifests.MAX_NEW_SHARDS * shard_manifests.FILES_OF_SHARD < 1024 - 100
     with pytest.raises(ConfigError, match="is 129; a new index has at most 128, since a writer"):
-        shard_manifests.require_new_number(129)
+        shard_manifests.require_new_shard_count(129)
 
 
 @pytest.mark.parametrize("fault", FAULTS)

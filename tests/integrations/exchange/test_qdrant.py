@@ -15,7 +15,7 @@ from qdrant_client import QdrantClient, models
 
 from sbert_search.errors import ConfigError, ExchangeError
 from sbert_search.exchange.export import export_index
-from sbert_search.exchange.passages import typed
+from sbert_search.exchange.passages import engine_types
 from sbert_search.exchange.qdrant import DISTANCES, PAYLOAD_INDEXES
 from sbert_search.index.index import Index
 from sbert_search.index.storage.manifest import Metric
@@ -73,7 +73,7 @@ def test_the_engine_of_qdrant_ranks_as_the_index_does(index: Index, tmp_path: Pa
     given = [edge.Point(id=p.id, vector=p.vector, payload=p.payload) for p in points]
     shard.update(edge.UpdateOperation.upsert_points(given))
     kinds = {there: index.state.columns[name] for name, there in report.fields.items()}
-    for field, kind in {"doc_id": "keyword", **typed(kinds, PAYLOAD_INDEXES)}.items():
+    for field, kind in {"doc_id": "keyword", **engine_types(kinds, PAYLOAD_INDEXES)}.items():
         schema = getattr(edge.PayloadSchemaType, kind.capitalize())
         shard.update(edge.UpdateOperation.create_field_index(field, schema))
     assert shard.count(edge.CountRequest()) == report.passages == len(points)

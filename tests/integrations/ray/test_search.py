@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sbert_search import Index, RayRunner, SearchEngine, SearchOptions
-from sbert_search.cluster.connection import Lost, Share, connected
+from sbert_search.cluster.connection import Lost, Share, connect
 from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.errors import ClusterError, ConfigError, CorruptIndex, QueryError
 from sbert_search.search.options import SearchMode
@@ -153,7 +153,7 @@ class Failing:
 def test_an_error_of_a_process_is_not_taken_for_its_end(
     machines: Machines, runner: RayRunner
 ) -> None:
-    with connected(machines.address) as cluster:
+    with connect(machines.address) as cluster:
         process = cluster.start(Failing, Share(1, 0, 0))
         try:
             with pytest.raises(CorruptIndex, match=r"seg/1.*Copy it again\.$") as raised:
@@ -178,7 +178,7 @@ class Absent:
 def test_a_process_that_cannot_start_says_why_and_where(
     machines: Machines, runner: RayRunner
 ) -> None:
-    with connected(machines.address) as cluster:
+    with connect(machines.address) as cluster:
         process = cluster.start(Absent, Share(1, 0, 0))
         why = r"^A process on [\d.]+ cannot start: ModuleNotFoundError: No module named 'sbert_sear"
         with pytest.raises(Lost, match=why + r"ch'\. Install the same versions of .*machines\.$"):
@@ -198,7 +198,7 @@ class Waiting:
 def test_no_call_waits_for_a_method_with_a_thread_of_its_own(
     machines: Machines, runner: RayRunner
 ) -> None:
-    with connected(machines.address) as cluster:
+    with connect(machines.address) as cluster:
         process = cluster.start(Waiting, Share(1, 0, 0), own_thread="wait")
         try:
             process.call("wait")

@@ -16,8 +16,8 @@ from sbert_search.train.loop.checkpoint import (
     checkpoint_path,
     checkpoints,
     newest_checkpoint,
-    prune,
     read_checkpoint,
+    remove_old_checkpoints,
     save_checkpoint,
 )
 from tests.faults import FAULTS, Fault, Killed, every_step
@@ -66,7 +66,7 @@ def test_a_fault_at_any_step_leaves_the_old_state_or_the_new_one(
 
     def work() -> None:
         save(out, 3)
-        prune(out, 2, 10**6, best_step=None)
+        remove_old_checkpoints(out, 2, 10**6, best_step=None)
 
     steps, outcomes = 0, set()
     for steps, raised in enumerate(every_step(fault, prepare, work), 1):  # noqa: B007
@@ -153,7 +153,7 @@ def test_pruning_keeps_the_newest_and_the_best(tmp_path: Path) -> None:
     for step in (1, 2, 3, 4, 5):
         save(tmp_path, step)
     (tmp_path / "ckpt-1.txt").touch()
-    prune(tmp_path, 2, 5, best_step=2)
+    remove_old_checkpoints(tmp_path, 2, 5, best_step=2)
     assert [path.name[-1] for path in checkpoints(tmp_path)] == ["2", "4", "5"]
 
 
@@ -162,7 +162,7 @@ def test_a_damaged_checkpoint_of_a_later_step_is_not_the_newest(tmp_path: Path) 
         save(tmp_path, step)
     _flip(checkpoint_path(tmp_path, 100) / "state.safetensors", -1)
     save(tmp_path, 70)  # the run resumed from 50, since 100 is damaged
-    prune(tmp_path, 1, 70, best_step=None)
+    remove_old_checkpoints(tmp_path, 1, 70, best_step=None)
     assert newest_checkpoint(tmp_path).step == 70
     assert not checkpoint_path(tmp_path, 50).exists()
 
