@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sbert_search.errors import EvaluationError, TrainingError
+from sbert_search.evaluate.metrics.significance import equal_lists
 
 
 def spearman(predicted: ArrayLike, gold: ArrayLike) -> float:
@@ -35,9 +36,7 @@ def ranks(values: ArrayLike) -> NDArray[np.float64]:
 def _checked(
     predicted: ArrayLike, gold: ArrayLike
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    x, y = np.asarray(predicted, dtype=np.float64), np.asarray(gold, dtype=np.float64)
-    if x.ndim != 1 or x.shape != y.shape:
-        raise ValueError(f"Shapes {x.shape} and {y.shape} are not two lists of equal length.")
+    x, y = equal_lists(predicted, gold)
     if len(x) < 2:
         raise EvaluationError(
             f"The number of scored rows is {len(x)}; a correlation needs at least 2."

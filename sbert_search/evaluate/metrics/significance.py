@@ -79,13 +79,12 @@ def compare_means(
     second: ArrayLike,
     *,
     draws: int = DRAWS,
-    level: float = LEVEL,
     seed: int = 0,
 ) -> Difference:
     """Compare the means of two systems' values of the same items, in the same order, (n,)."""
     a, b = _checked(first, second)
     gains, rng = b - a, np.random.default_rng(seed)
-    low, high = mean_interval(gains, draws=draws, level=level, seed=seed)
+    low, high = mean_interval(gains, draws=draws, seed=seed)
     flipped = [gains.sum() - 2 * (swap @ gains) for swap in swaps(rng, len(gains), draws)]
     null = np.concatenate(flipped) / len(gains)
     value = float(gains.mean())
@@ -99,7 +98,6 @@ def compare_correlations(
     *,
     kind: Correlation = "spearman",
     draws: int = DRAWS,
-    level: float = LEVEL,
     seed: int = 0,
 ) -> Difference:
     """Compare the correlations of two systems' scores with gold scores of the same items, (n,).
@@ -119,7 +117,7 @@ def compare_correlations(
         counts = draw_counts(picks)
         a, b, g = (values.weighted(counts) for values in prepared)
         gains.append(weighted_pearson(b, g, counts) - weighted_pearson(a, g, counts))
-    low, high = percentiles(np.concatenate(gains), level)
+    low, high = percentiles(np.concatenate(gains))
     a, b, g = (_standardised(values.whole) for values in prepared)
     null = np.concatenate([_exchanged(a, b, g, swap) for swap in swaps(rng, n, draws)])
     null = null[~np.isnan(null)]  # an exchange can make all values of a system equal
@@ -173,12 +171,18 @@ class _Ranked:
 _Prepared = _Unranked | _Ranked
 
 
-def _checked(*lists: ArrayLike) -> list[Floats]:
+def equal_lists(*lists: ArrayLike, fewest: int = 0) -> list[Floats]:
+    """Return lists of equal length, at least ``fewest``, as float64 (n,) each."""
     arrays = [np.asarray(values, dtype=np.float64) for values in lists]
     shapes = {array.shape for array in arrays}
-    if len(shapes) > 1 or arrays[0].ndim != 1 or not arrays[0].size:
+    if len(shapes) > 1 or arrays[0].ndim != 1 or len(arrays[0]) < fewest:
         shown = " and ".join(str(array.shape) for array in arrays)
-        raise ValueError(f"Shapes {shown} are not equally long lists of at least 1 value.")
+        raise ValueError(f"Shapes {shown} are not lists of one length of at least {fewest}.")
+    return arrays
+
+
+def _checked(*lists: ArrayLike) -> list[Floats]:
+    arrays = equal_lists(*lists, fewest=1)
     if not all(np.isfinite(array).all() for array in arrays):
         raise ValueError("A value is not finite; differences are undefined.")
     return arrays
@@ -261,9 +265,9 @@ def _bca(normal: float, skew: float) -> float:
     return NormalDist().cdf(skew + shifted / max(1 - skew * shifted, 0.01))
 
 
-def percentiles(draws: Floats, level: float) -> tuple[float, float]:
+def percentiles(draws: Floats) -> tuple[float, float]:
     """Return the ends of the percentile interval of a bootstrap; NaN draws are left out."""
-    low, high = np.nanquantile(draws, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.nanquantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)
 
 
