@@ -115,21 +115,19 @@ def collect(
 ) -> VariantsReport:
     """Gather the results of all finished pieces; ``seconds`` is `VariantsRecipe.seconds`."""
     seeds = sorted({piece.seed for piece in pieces})
-    curves = {
+    trained = {
         family: {
-            seed: result["readings"]
-            for seed in seeds
-            if (result := found(Piece("pretrain", family, seed)))
+            seed: result for seed in seeds if (result := found(Piece("pretrain", family, seed)))
         }
         for family in families
     }
+    curves = {
+        family: {seed: result["readings"] for seed, result in own.items()}
+        for family, own in trained.items()
+    }
     training = {
-        family: {
-            seed: result["figures"]
-            for seed in seeds
-            if (result := found(Piece("pretrain", family, seed)))
-        }
-        for family in families
+        family: {seed: result["figures"] for seed, result in own.items()}
+        for family, own in trained.items()
     }
     measured: dict[Budget, dict[str, dict[int, dict[str, float]]]] = {
         budget: {family: {} for family in families} for budget in BUDGETS

@@ -90,12 +90,12 @@ def analyze_variants(
     run = _opened(recipe, out, options)
     for line in plan_lines(run.planned()):
         note(line)
-    if not options.get("plan_only", False):
-        claim(run.out / "work", run.recorded)
-        run.work_off(options.get("minutes"))
+    if options.get("plan_only", False):
+        return run.report()
+    claim(run.out / "work", run.recorded)
+    run.work_off(options.get("minutes"))
     report = run.report()
-    if not options.get("plan_only", False):
-        write_variants(report, run.out)
+    write_variants(report, run.out)
     return report
 
 
