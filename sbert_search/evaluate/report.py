@@ -207,13 +207,13 @@ def markdown(
     kind, name = first.task.kind, str(first.manifest["model"]["name"])
     title = suite.title if suite else _TITLES[kind]
     lines = [f"# {title}: {name}{_how(first)}", "", _EXPLAINED[kind], ""]
-    lines += [*_table(score_table(evaluations, suite), left=2), ""]
+    lines += [*markdown_table(*score_table(evaluations, suite), left=2), ""]
     lines += [text for remark in remarks(evaluations)[1:] for text in (remark, "")]
     if suite and suite.average and suite.absent:
         lines += ["Tasks are absent, so no mean is given.", ""]
     if beside:
         systems = {name: evaluations, **beside}
-        lines += ["## Other systems", "", *_table(system_table(systems), left=1), ""]
+        lines += ["## Other systems", "", *markdown_table(*system_table(systems)), ""]
     for evaluation in evaluations:
         lines += _about_task(evaluation)
     return "\n".join(lines + _about_run(evaluations)) + "\n"
@@ -323,10 +323,12 @@ def _bullets(facts: Mapping[str, object]) -> list[str]:
     return [f"- {name}: {value}" for name, value in facts.items() if value]
 
 
-def _table(table: Table, *, left: int) -> list[str]:
-    columns, rows = table
+def markdown_table(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], *, left: int = 1
+) -> list[str]:
+    """Return the lines of a table in Markdown, whose first ``left`` columns are text."""
     rule = ["---"] * left + ["--:"] * (len(columns) - left)
-    return ["| " + " | ".join(cells) + " |" for cells in (columns, rule, *rows)]
+    return ["| " + " | ".join(map(str, cells)) + " |" for cells in (columns, rule, *rows)]
 
 
 def _shown_name(measure: str) -> str:

@@ -48,6 +48,16 @@ def expected_calibration_error(confidence: ArrayLike, right: ArrayLike) -> float
     return float(np.abs(gaps).sum() / len(sure))
 
 
+def calibration_error(
+    logits: ArrayLike, gold: ArrayLike, kind: LabelKind, temperature: float
+) -> float:
+    """`expected_calibration_error` of logits, (n, labels); ``gold`` as for `fit_temperature`."""
+    chances, truth = probabilities(logits, kind, temperature), np.asarray(gold)
+    if kind == "several":  # each label of each text is a prediction of its own
+        return expected_calibration_error(chances.ravel(), truth.ravel())
+    return expected_calibration_error(chances.max(axis=1), np.argmax(logits, axis=1) == truth)
+
+
 def fit_temperature(logits: ArrayLike, gold: ArrayLike, kind: LabelKind = "class") -> float:
     """Return the temperature, from `COLDEST` to `HOTTEST`, with the highest likelihood on items.
 

@@ -9,7 +9,9 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
+from sbert_search.embed.protocol import Vectors
 from sbert_search.errors import EvaluationError
 from sbert_search.evaluate.manifest import Evaluation, EvaluationTracker
 from sbert_search.evaluate.metrics.classification import (
@@ -28,13 +30,14 @@ from sbert_search.evaluate.metrics.classification import (
 )
 from sbert_search.evaluate.metrics.correlation import METRICS, pearson, spearman
 from sbert_search.evaluate.tasks import EvalTask, TaskColumns
-from sbert_search.heads.calibration import expected_calibration_error, probabilities
+from sbert_search.heads.calibration import calibration_error, probabilities
 from sbert_search.heads.labelled_spans import read_questions, read_tagged_tokens
 from sbert_search.heads.predictor import Predictor, Text
+from sbert_search.heads.training_rows import targets_of
 from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.models.token_classifier import TokenClassifier
 from sbert_search.records import LabelledText, Question
-from sbert_search.text.labelled.texts import class_indices, read_labelled_texts
+from sbert_search.text.labelled.texts import read_labelled_texts
 
 PerItem = dict[str, dict[str, float]]
 Scores = dict[str, float]
@@ -74,9 +77,9 @@ def evaluate_classify(
     if model.kind == "number":
         scores, items = _of_numbers(logits[:, 0].tolist(), rows)
     elif model.kind == "class":
-        scores, items = _of_classes(model, logits, class_indices(rows, model.labels))
+        scores, items = _of_classes(model, logits, targets_of(model, rows))
     else:
-        scores, items = _of_label_sets(model, logits, class_indices(rows, model.labels))
+        scores, items = _of_label_sets(model, logits, targets_of(model, rows))
     return tracker.finish(
         predictor.identity,
         scores=scores,
@@ -178,22 +181,17 @@ def evaluate_qa(task: EvalTask, predictor: Predictor, *, data: Path, seed: int =
 
 
 def _of_classes(
-    model: SequenceClassifier, logits: np.ndarray, gold: Sequence[Sequence[int]]
+    model: SequenceClassifier, logits: Vectors, truth: NDArray[np.generic]
 ) -> tuple[Scores, PerItem]:
-    truth = np.array([own[0] for own in gold])
     table = confusion(predicted := logits.argmax(axis=1), truth, len(model.labels))
     right = (predicted == truth).astype(float)
-
-    def error(temperature: float) -> float:
-        chances = probabilities(logits, "class", temperature)
-        return expected_calibration_error(chances.max(axis=1), right)
 
     scores = {
         "accuracy": float(accuracy(table)),
         "macro F1": float(macro_f1(table)),
         "Matthews": float(matthews(table)),
-        "ECE": error(model.temperature),
-        "ECE at temperature 1": error(1.0),
+        "ECE": calibration_error(logits, truth, "class", model.temperature),
+        "ECE at temperature 1": calibration_error(logits, truth, "class", 1.0),
     }
     # The stored number of a class is its index in the sorted names of the classes. Two models with
     # the same classes in different orders then store the same numbers.
@@ -203,25 +201,19 @@ def _of_classes(
 
 
 def _of_label_sets(
-    model: SequenceClassifier, logits: np.ndarray, gold: Sequence[Sequence[int]]
+    model: SequenceClassifier, logits: Vectors, gold: NDArray[np.generic]
 ) -> tuple[Scores, PerItem]:
-    truth = np.zeros(logits.shape)
-    for row, own in enumerate(gold):
-        truth[row, list(own)] = 1
+    truth = gold.astype(np.float64)
     chances = probabilities(logits, "several", model.temperature)
     predicted = (chances >= model.threshold).astype(float)
     counts = [(truth * predicted).sum(1), predicted.sum(1), truth.sum(1)]
     whole = (predicted == truth).all(axis=1).astype(float)
 
-    def error(temperature: float) -> float:
-        values = probabilities(logits, "several", temperature)
-        return expected_calibration_error(values.ravel(), truth.ravel())
-
     scores = {
         "F1": float(f1(*(own.sum() for own in counts))),
         "accuracy": float(whole.mean()),
-        "ECE": error(model.temperature),
-        "ECE at temperature 1": error(1.0),
+        "ECE": calibration_error(logits, truth, "several", model.temperature),
+        "ECE at temperature 1": calibration_error(logits, truth, "several", 1.0),
     }
     sums = dict(zip(COUNTS, (own.tolist() for own in counts), strict=True))
     return scores, _items({"accuracy": whole.tolist(), **sums})

@@ -29,7 +29,7 @@ from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.models.token_classifier import QuestionAnswerer, TokenClassifier
 from sbert_search.records import LabelledText, Question, TaggedTokens
 from sbert_search.tag_schemes import OUTSIDE
-from sbert_search.text.labelled.texts import LabelKind
+from sbert_search.text.labelled.texts import LabelKind, class_indices
 from sbert_search.text.tokens.batching import TOKENS_AT_ONCE, token_batches
 from sbert_search.train.data.token_table import TokenTable
 from sbert_search.train.loop.objective import Rows
@@ -53,20 +53,19 @@ def encode_rows(model: SequenceClassifier, rows: Sequence[LabelledText]) -> Toke
 
 
 def targets_of(model: SequenceClassifier, rows: Sequence[LabelledText]) -> NDArray[np.generic]:
-    """Return the targets of rows.
+    """Return the targets of rows; a class that the model does not have is an error.
 
     One class: its index, int64 (n,). Several classes: 1 for each of them and else 0, float32 (n,
     labels). A number: float32 (n,).
     """
     if model.kind == "number":
         return np.array([row.label for row in rows], dtype=np.float32)
-    number = {label: n for n, label in enumerate(model.labels)}
+    classes = class_indices(rows, model.labels)
     if model.kind == "class":
-        return np.array([number[str(row.label)] for row in rows], dtype=np.int64)
-    targets = np.zeros((len(rows), len(number)), dtype=np.float32)
-    for n, row in enumerate(rows):
-        assert isinstance(row.label, tuple)
-        targets[n, [number[name] for name in row.label]] = 1
+        return np.array([own[0] for own in classes], dtype=np.int64)
+    targets = np.zeros((len(rows), len(model.labels)), dtype=np.float32)
+    for row, own in zip(targets, classes, strict=True):
+        row[own] = 1
     return targets
 
 

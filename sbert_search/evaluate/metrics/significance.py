@@ -188,7 +188,8 @@ def _checked(*lists: ArrayLike) -> list[Floats]:
     return arrays
 
 
-def _blocks(n: int, draws: int) -> Iterator[int]:
+def draw_blocks(n: int, draws: int) -> Iterator[int]:
+    """Yield the numbers of draws, of n items each, that are computed together."""
     size = max(1, _CELLS // n)
     for start in range(0, draws, size):
         yield min(size, draws - start)
@@ -196,13 +197,13 @@ def _blocks(n: int, draws: int) -> Iterator[int]:
 
 def resampled(rng: np.random.Generator, n: int, draws: int) -> Iterator[NDArray[np.int64]]:
     """Yield blocks of resamples: indices of items drawn with replacement, (block, n)."""
-    for block in _blocks(n, draws):
+    for block in draw_blocks(n, draws):
         yield rng.integers(0, n, (block, n))
 
 
 def swaps(rng: np.random.Generator, n: int, draws: int) -> Iterator[Floats]:
     """Yield blocks of exchanges: 1 where the systems exchange an item, else 0, (block, n)."""
-    for block in _blocks(n, draws):
+    for block in draw_blocks(n, draws):
         bits = np.unpackbits(rng.integers(0, 256, (block, -(-n // 8)), dtype=np.uint8), axis=1)
         yield bits[:, :n].astype(np.float64)
 
