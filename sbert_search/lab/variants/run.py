@@ -186,13 +186,15 @@ class _Run:
             return all(
                 self.pieces.found(Piece("pretrain", family, piece.seed)) for family in families
             )
-        return not self.needs_teacher(piece) or bool(self.pieces.found(self.teacher(piece)))
+        teacher = self.teacher(piece)
+        return teacher is None or bool(self.pieces.found(teacher))
 
     def carry_out(self, piece: Piece) -> Result:
         """Carry out one piece, or copy its figures if its checkpoint was measured already."""
         if piece.part == "pretrain":
-            teacher = self.pieces.found(self.teacher(piece)) if self.needs_teacher(piece) else None
-            last = teacher["readings"][-1] if teacher else None
+            teacher = self.teacher(piece)
+            trained = self.pieces.found(teacher) if teacher else None
+            last = trained["readings"][-1] if trained else None
             return self.measuring.pretrain(piece, last)
         assert piece.budget is not None
         readings = {}
@@ -207,11 +209,8 @@ class _Run:
                 return {**other, "seconds": 0.0}
         return self.measuring.measure(piece, reading)
 
-    def needs_teacher(self, piece: Piece) -> bool:
-        return piece.family == "distilbert"
-
-    def teacher(self, piece: Piece) -> Piece:
-        return Piece("pretrain", TEACHER, piece.seed)
+    def teacher(self, piece: Piece) -> Piece | None:
+        return Piece("pretrain", TEACHER, piece.seed) if piece.family == "distilbert" else None
 
     def copy_log(self, piece: Piece) -> None:
         logs = self.out / "logs"
