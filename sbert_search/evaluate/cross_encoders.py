@@ -94,7 +94,7 @@ def evaluate_nli(task: EvalTask, model: Reranker, *, data: Path, seed: int = 0) 
     """
     tracker = EvaluationTracker(task, data, seed=seed)
     classes = [label.lower() for label in model.labels]
-    pairs, n_left_out = _labelled(task, data, classes)
+    pairs, n_left_out = _read_labelled_pairs(task, data, classes)
     scores = model.predict([(pair.text1, pair.text2) for pair, _ in pairs.values()])
     tracker.lap("score")
     require_finite(scores, "logits", "pairs", [pair.source for pair, _ in pairs.values()])
@@ -120,7 +120,7 @@ def evaluate_nli(task: EvalTask, model: Reranker, *, data: Path, seed: int = 0) 
     )
 
 
-def _labelled(
+def _read_labelled_pairs(
     task: EvalTask, data: Path, classes: Sequence[str]
 ) -> tuple[dict[str, tuple[TextPair, str]], int]:
     """Return pairs with their labels, by index in the file, and the number of unlabelled pairs."""

@@ -104,7 +104,7 @@ def evaluate_retrieval(
     qrels = read_qrels(folder, task.split)
     queries = _judged_queries(task, folder, qrels)
     tracker.lap("read")
-    with _opened(task, folder, embedder, index) as (opened, build_counts):
+    with _open_or_build(task, folder, embedder, index) as (opened, build_counts):
         depth = min(search.rerank_depth, task.depth)  # the reranker adds no documents to the run
         search = replace(search.for_index(opened.state), rerank_depth=depth)
         own = own_documents(opened, queries, qrels, task.ignore_identical_ids)
@@ -198,7 +198,7 @@ def _settings(
 
 
 @contextmanager
-def _opened(
+def _open_or_build(
     task: EvalTask, folder: Path, embedder: TextEmbedder, index: Path | None
 ) -> Iterator[tuple[Index, dict[str, int]]]:
     """Open an index, or build one with exact search that goes with the context."""

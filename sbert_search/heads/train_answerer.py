@@ -48,7 +48,7 @@ from sbert_search.train.run import Training, starting, train_and_publish
 ALWAYS = 1e6  # threshold of "no answer" with which every question is answered
 
 
-class Found(NamedTuple):
+class BestSpan(NamedTuple):
     """The best span of a question."""
 
     text: str
@@ -61,18 +61,18 @@ def find_answers(
     questions: Sequence[Question],
     rows: WindowRows,
     config: WindowConfig,
-) -> list[Found]:
+) -> list[BestSpan]:
     """Find the best span of each question over all its windows, in fp32.
 
     All scores are NaN if a logit is not finite.
     """
-    best = [Found("", -np.inf, np.inf)] * len(questions)
+    best = [BestSpan("", -np.inf, np.inf)] * len(questions)
     device = model.out.weight.device
     with torch.no_grad():
         for part in token_batches(rows.table.lengths, TOKENS_AT_ONCE):
             logits = model(rows.table.pack(part).to(device)).float().cpu().numpy()
             if not np.isfinite(logits).all():
-                return [Found("", math.nan, math.nan)] * len(questions)
+                return [BestSpan("", math.nan, math.nan)] * len(questions)
             ends = np.cumsum(rows.table.lengths[part])
             for row, own in zip(part.tolist(), np.split(logits, ends[:-1]), strict=True):
                 window, owner = rows.windows[row], rows.question_ids[row]
@@ -85,14 +85,14 @@ def find_answers(
 
 def _best_of_window(
     logits: NDArray[np.float32], window: Window, context: str, config: WindowConfig
-) -> Found:
+) -> BestSpan:
     inside = logits[window.start : window.start + len(window.offsets)]
     spans = best_spans(inside[:, 0], inside[:, 1], n=1, max_tokens=config.max_answer)
     null_score = float(logits[0].sum())
     if not spans:
-        return Found("", -np.inf, null_score)
+        return BestSpan("", -np.inf, null_score)
     start, end = window.offsets[spans[0].first][0], window.offsets[spans[0].last][1]
-    return Found(context[start:end].strip(), spans[0].score, null_score)
+    return BestSpan(context[start:end].strip(), spans[0].score, null_score)
 
 
 def best_threshold(
@@ -122,7 +122,7 @@ def best_threshold(
 
 
 def score_answers(
-    found: Sequence[Found], questions: Sequence[Question], threshold: float | None = None
+    found: Sequence[BestSpan], questions: Sequence[Question], threshold: float | None = None
 ) -> tuple[float, float, float]:
     """Return the mean F1, the mean exact match, and the threshold of "no answer" that they use.
 

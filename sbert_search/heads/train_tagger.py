@@ -239,12 +239,12 @@ def tag_targets(
         tags: Sequence[str] = row.tags
         if len(words) < len(tags):
             assert model.scheme is not None
-            tags = _shortened(tags, words.tolist(), model.scheme)
+            tags = _keep_words(tags, words.tolist(), model.scheme)
         found.append(np.array([number[tag] for tag in tags], dtype=np.int64))
     return found
 
 
-def _shortened(tags: Sequence[str], words: Sequence[int], scheme: Scheme) -> tuple[str, ...]:
+def _keep_words(tags: Sequence[str], words: Sequence[int], scheme: Scheme) -> tuple[str, ...]:
     """Return tags of only the words with the indices ``words``; entities lose their other words."""
     spans = [
         (kind, bisect_left(words, start), bisect_left(words, end))

@@ -127,7 +127,7 @@ def normalize_answer(text: str) -> str:
 def exact_match(predicted: str, accepted: Sequence[str]) -> float:
     """1 if the normalised answer equals an accepted one, else 0; "" and () mean no answer."""
     own = normalize_answer(predicted)
-    return max(float(own == normalize_answer(text)) for text in _accepted(accepted))
+    return max(float(own == normalize_answer(text)) for text in _non_blank(accepted))
 
 
 def answer_f1(predicted: str, accepted: Sequence[str]) -> float:
@@ -136,10 +136,10 @@ def answer_f1(predicted: str, accepted: Sequence[str]) -> float:
     If one of the two answers has no words left, the value is 1 if both have none, else 0.
     """
     own = normalize_answer(predicted).split()
-    return max(_overlap(own, normalize_answer(text).split()) for text in _accepted(accepted))
+    return max(_overlap(own, normalize_answer(text).split()) for text in _non_blank(accepted))
 
 
-def _accepted(accepted: Sequence[str]) -> Sequence[str]:
+def _non_blank(accepted: Sequence[str]) -> Sequence[str]:
     """Return the answers that have words after normalisation; if no answer has any, ``[""]``."""
     return [text for text in accepted if normalize_answer(text)] or [""]
 
@@ -193,7 +193,7 @@ def scores_by_type(
     gold: Sequence[Tags], predicted: Sequence[Tags], scheme: Scheme
 ) -> dict[str, EntityScores]:
     """Score the entities of each type, sorted by type."""
-    pairs = _found(gold, predicted, scheme)
+    pairs = _entity_sets(gold, predicted, scheme)
     kinds = sorted({entity.kind for pair in pairs for found in pair for entity in found})
     return {kind: EntityScores(*_counts(pairs, kind).sum(axis=0).tolist()) for kind in kinds}
 
@@ -202,10 +202,10 @@ def sentence_counts(
     gold: Sequence[Tags], predicted: Sequence[Tags], scheme: Scheme, *, strict: bool = False
 ) -> Floats:
     """Count matched, predicted and gold entities of each sentence, (sentences, 3)."""
-    return _counts(_found(gold, predicted, scheme, strict)).astype(np.float64)
+    return _counts(_entity_sets(gold, predicted, scheme, strict)).astype(np.float64)
 
 
-def _found(
+def _entity_sets(
     gold: Sequence[Tags], predicted: Sequence[Tags], scheme: Scheme, strict: bool = False
 ) -> list[tuple[set[Entity], set[Entity]]]:
     for number, (a, b) in enumerate(zip(gold, predicted, strict=True)):

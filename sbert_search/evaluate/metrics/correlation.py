@@ -19,12 +19,12 @@ def spearman(predicted: ArrayLike, gold: ArrayLike) -> float:
     EvaluationError if a value is not finite, or if the correlation is undefined: of fewer than 2
     values, or of values that are all equal.
     """
-    return float(_stats().spearmanr(*_checked(predicted, gold)).statistic)
+    return float(_stats().spearmanr(*_check_scores(predicted, gold)).statistic)
 
 
 def pearson(predicted: ArrayLike, gold: ArrayLike) -> float:
     """Pearson's linear correlation, with the errors of `spearman`."""
-    return float(_stats().pearsonr(*_checked(predicted, gold)).statistic)
+    return float(_stats().pearsonr(*_check_scores(predicted, gold)).statistic)
 
 
 def ranks(values: ArrayLike) -> NDArray[np.float64]:
@@ -33,7 +33,7 @@ def ranks(values: ArrayLike) -> NDArray[np.float64]:
     return ranked
 
 
-def _checked(
+def _check_scores(
     predicted: ArrayLike, gold: ArrayLike
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     x, y = equal_lists(predicted, gold)

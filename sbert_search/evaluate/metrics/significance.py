@@ -57,7 +57,7 @@ def mean_interval(
 
     For a single value, or if all values are equal, both ends are the mean.
     """
-    (checked,) = _checked(values)
+    (checked,) = _finite_lists(values)
     if (checked == checked[0]).all():  # their mean can differ from them by a rounding error
         return float(checked[0]), float(checked[0])
     mean = float(checked.mean())
@@ -82,7 +82,7 @@ def compare_means(
     seed: int = 0,
 ) -> Difference:
     """Compare the means of two systems' values of the same items, in the same order, (n,)."""
-    a, b = _checked(first, second)
+    a, b = _finite_lists(first, second)
     gains, rng = b - a, np.random.default_rng(seed)
     low, high = mean_interval(gains, draws=draws, seed=seed)
     flipped = [gains.sum() - 2 * (swap @ gains) for swap in swaps(rng, len(gains), draws)]
@@ -106,7 +106,7 @@ def compare_correlations(
     of two systems have no common scale. So the test exchanges the ranks that the systems give to an
     item (for Pearson's correlation, the standardised scores).
     """
-    checked = _checked(first, second, gold)
+    checked = _finite_lists(first, second, gold)
     if any((values == values[0]).all() for values in checked):
         raise ValueError("All values of one argument are equal; the correlation is undefined.")
     prepare: Callable[[Floats], _Prepared] = _Ranked if kind == "spearman" else _Unranked
@@ -118,8 +118,8 @@ def compare_correlations(
         a, b, g = (values.weighted(counts) for values in prepared)
         gains.append(weighted_pearson(b, g, counts) - weighted_pearson(a, g, counts))
     low, high = percentiles(np.concatenate(gains))
-    a, b, g = (_standardised(values.whole) for values in prepared)
-    null = np.concatenate([_exchanged(a, b, g, swap) for swap in swaps(rng, n, draws)])
+    a, b, g = (_standardise(values.whole) for values in prepared)
+    null = np.concatenate([_exchange(a, b, g, swap) for swap in swaps(rng, n, draws)])
     null = null[~np.isnan(null)]  # an exchange can make all values of a system equal
     value = float((b - a) @ g / n)
     return Difference(value, low, high, two_sided(null, value))
@@ -181,7 +181,7 @@ def equal_lists(*lists: ArrayLike, fewest: int = 0) -> list[Floats]:
     return arrays
 
 
-def _checked(*lists: ArrayLike) -> list[Floats]:
+def _finite_lists(*lists: ArrayLike) -> list[Floats]:
     arrays = equal_lists(*lists, fewest=1)
     if not all(np.isfinite(array).all() for array in arrays):
         raise ValueError("A value is not finite; differences are undefined.")
@@ -229,7 +229,7 @@ def weighted_pearson(x: Floats, y: Floats, weights: Floats) -> Floats:
         return np.asarray(covariance / np.sqrt(x_var * y_var))
 
 
-def _exchanged(a: Floats, b: Floats, gold: Floats, swap: Floats) -> Floats:
+def _exchange(a: Floats, b: Floats, gold: Floats, swap: Floats) -> Floats:
     """Difference of the correlations after an exchange of items, (block,); NaN if undefined."""
     # The sums in a correlation are linear in ``swap``, so one product gives a sum for all draws.
     n, moved = len(a), b - a
@@ -244,7 +244,7 @@ def _exchanged(a: Floats, b: Floats, gold: Floats, swap: Floats) -> Floats:
     return correlation(b, -1) - correlation(a, 1)
 
 
-def _standardised(values: Floats) -> Floats:
+def _standardise(values: Floats) -> Floats:
     centred = values - values.mean()
     return np.asarray(centred / np.sqrt((centred**2).mean()))
 

@@ -99,9 +99,9 @@ class ErrorReport:
                 shown(each.high),
                 each.items,
                 each.mean,
-                _ends(each.interval),
+                _format_interval(each.interval),
                 "-" if each.difference is None else f"{each.difference:+.4f}",
-                _ends(each.difference_interval, signed=True),
+                _format_interval(each.difference_interval, signed=True),
                 "worse" if each.worse else "",
             ]
             for each in self.slices
@@ -137,7 +137,7 @@ def cut(text: str, most: int = _CUT) -> str:
     return line if len(line) <= most and len(text) <= 4 * most else f"{line[: most - 3]}..."
 
 
-def _ends(interval: tuple[float, float] | None, *, signed: bool = False) -> str:
+def _format_interval(interval: tuple[float, float] | None, *, signed: bool = False) -> str:
     if interval is None:
         return "-"
     sign = "+" if signed else ""

@@ -103,20 +103,20 @@ _KINDS = {
 def make_page(drawn: CorpusMap) -> str:
     """Return the page of a map."""
     scripts = "\n".join(read_page_file(__file__, name) for name in SCRIPTS)
-    arrays, places = _packed(drawn)
+    arrays, places = _join_arrays(drawn)
     return fill_page(
         read_page_file(__file__, "page.html"),
         title=f"Map of {drawn.index}",
         style=read_page_file(__file__, "page.css"),
         script=f'"use strict";\n(() => {{\n{scripts}}})();\n',
         data={
-            "TEXTS": _encoded(json.dumps(_texts(drawn, places)).encode()),
-            "ARRAYS": _encoded(arrays),
+            "TEXTS": _compress(json.dumps(_texts(drawn, places)).encode()),
+            "ARRAYS": _compress(arrays),
         },
     )
 
 
-def _encoded(data: bytes) -> str:
+def _compress(data: bytes) -> str:
     return base64.b64encode(zlib.compress(data, 6)).decode()
 
 
@@ -149,7 +149,7 @@ def _description(column: MapColumn) -> dict[str, object]:
     return {**names, "values": column.values, "cut": cut}
 
 
-def _packed(drawn: CorpusMap) -> tuple[bytes, dict[str, list[object]]]:
+def _join_arrays(drawn: CorpusMap) -> tuple[bytes, dict[str, list[object]]]:
     """Join the arrays of a page, each at a multiple of 8 bytes; return them and their places."""
     shown = SHOWN_NEIGHBOURS
     arrays: dict[str, NDArray[np.generic]] = {

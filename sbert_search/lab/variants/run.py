@@ -87,7 +87,7 @@ def analyze_variants(
         EvaluationError: A test task does not exist, or its data differ from the hashes in its file.
         SbertSearchError: A training fails; the message names the cause.
     """
-    run = _opened(recipe, out, options)
+    run = _open_run(recipe, out, options)
     for line in plan_lines(run.planned()):
         note(line)
     if options.get("plan_only", False):
@@ -103,7 +103,7 @@ def plan_variants(
     recipe: str | Path, out: str | Path, **options: Unpack[VariantsOptions]
 ) -> list[PlannedPiece]:
     """List the pieces of a comparison with their estimated times; nothing is written."""
-    return _opened(recipe, out, options).planned()
+    return _open_run(recipe, out, options).planned()
 
 
 def plan_lines(planned: Sequence[PlannedPiece]) -> Iterator[str]:
@@ -115,7 +115,7 @@ def plan_lines(planned: Sequence[PlannedPiece]) -> Iterator[str]:
     yield f"{len(left)} of {len(planned)} pieces are left; they take about {duration(sum(left))}."
 
 
-def _opened(recipe: str | Path, out: str | Path, options: VariantsOptions) -> _Run:
+def _open_run(recipe: str | Path, out: str | Path, options: VariantsOptions) -> _Run:
     data, folder = Path(options.get("data", "data")), Path(out)
     settings = load_variants(recipe)
     claim(folder / "work", settings, record=False)
