@@ -101,9 +101,9 @@ def compare_runs(
     Each path is a record that an evaluation wrote, or a folder of records. ``draws`` is the number
     of resamples for each interval and of permutations for each test.
     """
-    pairs = _paired(read_runs(first), read_runs(second))
+    pairs = _pair_records(read_runs(first), read_runs(second))
     results = [
-        (task, metric, *_compared(task, a, b, metric, draws, seed))
+        (task, metric, *_compare_metric(task, a, b, metric, draws, seed))
         for task, (a, b) in pairs.items()
         for metric in dict.fromkeys(metrics or (a["task"]["main_metric"],))
     ]
@@ -141,7 +141,7 @@ def read_runs(path: Path) -> dict[str, EvaluationRecord]:
     return found
 
 
-def _paired(
+def _pair_records(
     first: Mapping[str, EvaluationRecord], second: Mapping[str, EvaluationRecord]
 ) -> dict[str, tuple[EvaluationRecord, EvaluationRecord]]:
     if unshared := sorted(first.keys() ^ second.keys()):
@@ -198,7 +198,7 @@ def _hashes_by_name(data_sha256: Mapping[str, str]) -> dict[str, list[str]]:
     return found
 
 
-def _compared(
+def _compare_metric(
     task: str, first: EvaluationRecord, second: EvaluationRecord, metric: str, draws: int, seed: int
 ) -> tuple[Difference, list[ItemChange]]:
     for record in (first, second):
@@ -208,9 +208,9 @@ def _compared(
                 f"those of: {', '.join(known)}. Compare one of these metrics."
             )
     if metric in CORRELATIONS:
-        return _compared_correlations(first, second, metric, draws, seed)
+        return _compare_correlation(first, second, metric, draws, seed)
     if metric not in first["per_item"]:
-        return _compared_sums(first, second, metric, draws, seed)
+        return _compare_function_of_sums(first, second, metric, draws, seed)
     a, b = (record["per_item"][metric] for record in (first, second))
     items = list(a)
     x, y = (np.array([values[item] for item in items]) for values in (a, b))
@@ -228,7 +228,7 @@ def _comparable(record: EvaluationRecord) -> list[str]:
     ]
 
 
-def _compared_correlations(
+def _compare_correlation(
     first: EvaluationRecord, second: EvaluationRecord, metric: str, draws: int, seed: int
 ) -> tuple[Difference, list[ItemChange]]:
     kind: Correlation = "pearson" if metric == "pearson" else "spearman"
@@ -244,7 +244,7 @@ def _compared_correlations(
     return difference, _changes(items, x, y, x - y)
 
 
-def _compared_sums(
+def _compare_function_of_sums(
     first: EvaluationRecord, second: EvaluationRecord, metric: str, draws: int, seed: int
 ) -> tuple[Difference, list[ItemChange]]:
     """Compare a metric that is a function of sums over items, such as F1.

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import xxhash
 
 from sbert_search.config import unknown_name
 from sbert_search.errors import EvaluationError
-from sbert_search.evaluate.manifest import Evaluation, Stopwatch, make_manifest
-from sbert_search.evaluate.metrics.ranking import PerQuery, mean, score_run
-from sbert_search.evaluate.tasks import EvalTask, check_files
+from sbert_search.evaluate.manifest import Evaluation, EvaluationTracker
+from sbert_search.evaluate.metrics.ranking import PerQuery, mean, score_run, tie_hash
+from sbert_search.evaluate.similarity import require_finite
+from sbert_search.evaluate.tasks import EvalTask
 from sbert_search.records import Run, TextPair
 from sbert_search.search.rerankers import BestWindow, Reranker
 from sbert_search.text.labelled.candidates import Candidates, labelled_candidates
@@ -46,39 +46,31 @@ def rerank(
     run = {}
     for each in candidates:
         scored = dict(zip(each.texts, scores, strict=False))
-        run[each.query_id] = {doc_id: scored[doc_id] for doc_id in _by_hash(each)}
+        order = sorted(scored, key=lambda doc_id: tie_hash(each.query, each.texts[doc_id]))
+        run[each.query_id] = {doc_id: scored[doc_id] for doc_id in order}
     qrels = {each.query_id: each.grades for each in candidates}
     return Reranked(run, score_run(run, qrels, measures))
-
-
-def _by_hash(candidates: Candidates) -> list[str]:
-    hashes = {
-        doc_id: xxhash.xxh3_64_intdigest(f"{candidates.query}\0{text}".encode())
-        for doc_id, text in candidates.texts.items()
-    }
-    return sorted(hashes, key=hashes.__getitem__)
 
 
 def evaluate_rerank(task: EvalTask, reranker: Reranker, *, data: Path, seed: int = 0) -> Evaluation:
     """Rerank the candidates of each query in a file of graded pairs, and compute the metrics."""
     score_run({}, {}, [task.main_metric])  # an unknown metric is refused before the scoring
-    clock = Stopwatch()
     if reranker.num_labels != 1:
         raise EvaluationError(
             f"The model has {reranker.num_labels} labels; reranking needs one score for a pair."
         )
+    tracker = EvaluationTracker(task, data, seed=seed)
     file, names = data / task.path, task.columns
-    hashes = check_files(task, data, [file])
     every = labelled_candidates(file, text1=names.text1, text2=names.text2, label=names.label)
     mixed = [each for each in every if len({grade > 0 for grade in each.grades.values()}) == 2]
     kept = mixed if task.queries == "clean" else every
     if not kept:
         raise EvaluationError(f"{task.name}: no query has both relevant and other candidates.")
-    clock.lap("read")
+    tracker.lap("read")
     reranked = rerank(kept, reranker, dict.fromkeys((task.main_metric, *MEASURES)))
-    clock.lap("score")
-    return Evaluation(
-        task=task,
+    tracker.lap("score")
+    return tracker.finish(
+        reranker.identity,
         scores={name: mean(values) for name, values in reranked.per_query.items()},
         per_item=reranked.per_query,
         counts={
@@ -86,13 +78,7 @@ def evaluate_rerank(task: EvalTask, reranker: Reranker, *, data: Path, seed: int
             "queries whose candidates are all relevant or all not": len(every) - len(mixed),
             "candidates": sum(len(each.texts) for each in kept),
         },
-        manifest=make_manifest(
-            data=hashes,
-            model=reranker.identity,
-            settings={"queries": task.queries},
-            seed=seed,
-            clock=clock,
-        ),
+        settings={"queries": task.queries},
         run=reranked.run,
     )
 
@@ -106,18 +92,12 @@ def evaluate_nli(task: EvalTask, model: Reranker, *, data: Path, seed: int = 0) 
     The model's classes must have the names of the labels; case is ignored. ``balanced`` is the mean
     of the per-label accuracies.
     """
-    clock = Stopwatch()
-    hashes = check_files(task, data, [data / task.path])
+    tracker = EvaluationTracker(task, data, seed=seed)
     classes = [label.lower() for label in model.labels]
-    pairs, n_left_out = _labelled(task, data, classes)
+    pairs, n_left_out = _read_labelled_pairs(task, data, classes)
     scores = model.predict([(pair.text1, pair.text2) for pair, _ in pairs.values()])
-    clock.lap("score")
-    if not (finite := np.isfinite(scores).all(axis=1)).all():
-        (first, _) = [*pairs.values()][int(finite.argmin())]
-        raise EvaluationError(
-            f"The model has no finite logits for {int((~finite).sum()):,} of {len(pairs):,} pairs, "
-            f"the first at {first.source}; check the model, or use --precision fp32."
-        )
+    tracker.lap("score")
+    require_finite(scores, "logits", "pairs", [pair.source for pair, _ in pairs.values()])
     predicted = [classes[index] for index in scores.argmax(axis=1)]
     gold = [label for _, label in pairs.values()]
     right = [float(a == b) for a, b in zip(predicted, gold, strict=True)]
@@ -125,8 +105,8 @@ def evaluate_nli(task: EvalTask, model: Reranker, *, data: Path, seed: int = 0) 
         label: [value for value, own in zip(right, gold, strict=True) if own == label]
         for label in sorted(set(gold))
     }
-    return Evaluation(
-        task=task,
+    return tracker.finish(
+        model.identity,
         scores={
             "accuracy": sum(right) / len(right),
             "balanced": sum(sum(v) / len(v) for v in by_label.values()) / len(by_label),
@@ -137,13 +117,10 @@ def evaluate_nli(task: EvalTask, model: Reranker, *, data: Path, seed: int = 0) 
             "pairs left out (no label)": n_left_out,
             **{f"pairs labelled {label}": len(values) for label, values in by_label.items()},
         },
-        manifest=make_manifest(
-            data=hashes, model=model.identity, settings={}, seed=seed, clock=clock
-        ),
     )
 
 
-def _labelled(
+def _read_labelled_pairs(
     task: EvalTask, data: Path, classes: Sequence[str]
 ) -> tuple[dict[str, tuple[TextPair, str]], int]:
     """Return pairs with their labels, by index in the file, and the number of unlabelled pairs."""

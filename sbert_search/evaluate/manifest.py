@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypedDict, TypeGuard
@@ -16,7 +16,7 @@ from sbert_search.config import to_mapping
 from sbert_search.errors import EvaluationError
 from sbert_search.evaluate.metrics.classification import CLASSES, interval_of_sums, summed
 from sbert_search.evaluate.metrics.significance import mean_interval
-from sbert_search.evaluate.tasks import EvalTask, Kind
+from sbert_search.evaluate.tasks import EvalTask, Kind, check_files
 from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.records import Run
 
@@ -118,45 +118,58 @@ class Evaluation:
         return json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-@dataclass(slots=True)
-class Stopwatch:
-    """Measures the time of each part of an evaluation; making the object starts the first part."""
+class EvaluationTracker:
+    """Hashes the files of a task at the start, and measures the time of each part of the work.
 
-    # date and time in UTC
-    started: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
-    seconds: dict[str, float] = field(default_factory=dict)  # of each part, by name
-    _last: float = field(default_factory=time.perf_counter)
+    ``files`` None: the files that the task names, below the folder ``data``.
+    """
+
+    def __init__(
+        self, task: EvalTask, data: Path, *, seed: int, files: Sequence[Path] | None = None
+    ) -> None:
+        self._task, self._seed = task, seed
+        self._started = datetime.now(UTC).isoformat(timespec="seconds")
+        self._seconds: dict[str, float] = {}
+        self._last = time.perf_counter()
+        self.files = [data / path for path in (task.path, *task.more)] if files is None else files
+        self._hashes = check_files(task, data, self.files)
 
     def lap(self, part: str) -> None:
         """Record the time since the last call, or since the start, under the name of a part."""
         now = time.perf_counter()
-        self.seconds[part] = round(now - self._last, 3)
+        self._seconds[part] = round(now - self._last, 3)
         self._last = now
 
-
-def make_manifest(
-    *,
-    data: Mapping[str, str],
-    model: ModelIdentity,
-    settings: Mapping[str, object],
-    seed: int,
-    clock: Stopwatch,
-) -> Manifest:
-    """Collect everything that a score depends on, and the running times of the evaluation.
-
-    Of the model's name, only the part after the last slash is kept.
-    """
-    return {
-        "data_sha256": dict(data),
-        "model": model.to_mapping() | {"name": Path(model.name).name},
-        "settings": dict(settings),
-        "seed": seed,
-        "code": code(),
-        "libraries": library_versions(),
-        "machine": machine(),
-        "started": clock.started,
-        "seconds": clock.seconds,
-    }
+    def finish(
+        self,
+        model: ModelIdentity,
+        *,
+        scores: Mapping[str, float],
+        per_item: Mapping[str, Mapping[str, float]],
+        counts: Mapping[str, int],
+        settings: Mapping[str, object] | None = None,
+        run: Run | None = None,
+    ) -> Evaluation:
+        """Return the evaluation; of the model's name, only the part after the last slash."""
+        manifest: Manifest = {
+            "data_sha256": self._hashes,
+            "model": model.to_mapping() | {"name": Path(model.name).name},
+            "settings": dict(settings or {}),
+            "seed": self._seed,
+            "code": code(),
+            "libraries": library_versions(),
+            "machine": machine(),
+            "started": self._started,
+            "seconds": self._seconds,
+        }
+        return Evaluation(
+            task=self._task,
+            scores=scores,
+            per_item=per_item,
+            counts=counts,
+            manifest=manifest,
+            run=run,
+        )
 
 
 def read_evaluation(path: Path) -> EvaluationRecord:

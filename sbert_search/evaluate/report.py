@@ -142,17 +142,17 @@ def score_table(evaluations: Sequence[Evaluation], suite: EvalSuite | None = Non
     units = _UNITS[first.task.kind]
     names = (name for e in evaluations for name in e.scores)
     measures = list(dict.fromkeys([first.task.main_metric, *names]))
-    columns = ["task", "split", units, *map(_shown_name, measures)]
+    columns = ["task", "split", units, *map(_column_name, measures)]
     rows = [
         [e.task.name, e.task.split, f"{e.counts[units]:,}"]
-        + [_shown(name, e.scores[name]) if name in e.scores else "" for name in measures]
+        + [_format_value(name, e.scores[name]) if name in e.scores else "" for name in measures]
         for e in evaluations
     ]
     if first.task.main_metric in first.per_item or any(e.interval for e in evaluations):
         columns.insert(4, "95 % interval")
         for row, evaluation in zip(rows, evaluations, strict=True):
             beside_own = evaluation.task.main_metric == first.task.main_metric
-            row.insert(4, _shown_interval(evaluation) if beside_own else "")
+            row.insert(4, _format_interval(evaluation) if beside_own else "")
     blanks = [""] * (len(columns) - 3)
     if suite:
         rows += [[name, "absent", reason, *blanks] for name, reason in suite.absent.items()]
@@ -160,8 +160,8 @@ def score_table(evaluations: Sequence[Evaluation], suite: EvalSuite | None = Non
     metrics = {e.task.main_metric for e in averaged}
     if suite and suite.average and not suite.absent and len(metrics) == 1:
         (metric,) = metrics
-        mean = _shown(metric, sum(e.main_score for e in averaged) / len(averaged))
-        index = columns.index(_shown_name(metric))
+        mean = _format_value(metric, sum(e.main_score for e in averaged) / len(averaged))
+        index = columns.index(_column_name(metric))
         rows.append(["mean" if n == 0 else mean if n == index else "" for n in range(len(columns))])
     return columns, rows
 
@@ -170,7 +170,7 @@ def remarks(evaluations: Sequence[Evaluation]) -> list[str]:
     """Return sentences on how the documents of a retrieval were found, for readers of the table."""
     if evaluations[0].task.kind != "retrieval":
         return []
-    found = [f"Search mode:{_how(evaluations[0]).removeprefix(',')}."]
+    found = [f"Search mode:{_describe_search(evaluations[0]).removeprefix(',')}."]
     for evaluation in evaluations:
         if own := evaluation.counts.get(OWN_DOCUMENTS):
             found.append(
@@ -189,9 +189,9 @@ def remarks(evaluations: Sequence[Evaluation]) -> list[str]:
 def system_table(systems: Mapping[str, Sequence[Evaluation]]) -> Table:
     """Return a table with one row per system and the main metric of each task."""
     tasks = [e.task for e in next(iter(systems.values()))]
-    columns = ["system", *(f"{task.name} {_shown_name(task.main_metric)}" for task in tasks)]
+    columns = ["system", *(f"{task.name} {_column_name(task.main_metric)}" for task in tasks)]
     rows = [
-        [name, *(_shown(e.task.main_metric, e.main_score) for e in evaluations)]
+        [name, *(_format_value(e.task.main_metric, e.main_score) for e in evaluations)]
         for name, evaluations in systems.items()
     ]
     return columns, rows
@@ -206,14 +206,14 @@ def markdown(
     first = evaluations[0]
     kind, name = first.task.kind, str(first.manifest["model"]["name"])
     title = suite.title if suite else _TITLES[kind]
-    lines = [f"# {title}: {name}{_how(first)}", "", _EXPLAINED[kind], ""]
-    lines += [*_table(score_table(evaluations, suite), left=2), ""]
+    lines = [f"# {title}: {name}{_describe_search(first)}", "", _EXPLAINED[kind], ""]
+    lines += [*markdown_table(*score_table(evaluations, suite), left=2), ""]
     lines += [text for remark in remarks(evaluations)[1:] for text in (remark, "")]
     if suite and suite.average and suite.absent:
         lines += ["Tasks are absent, so no mean is given.", ""]
     if beside:
         systems = {name: evaluations, **beside}
-        lines += ["## Other systems", "", *_table(system_table(systems), left=1), ""]
+        lines += ["## Other systems", "", *markdown_table(*system_table(systems)), ""]
     for evaluation in evaluations:
         lines += _about_task(evaluation)
     return "\n".join(lines + _about_run(evaluations)) + "\n"
@@ -286,7 +286,7 @@ def report_folders(
     return folders
 
 
-def _how(evaluation: Evaluation) -> str:
+def _describe_search(evaluation: Evaluation) -> str:
     settings = evaluation.manifest["settings"]
     parts = [str(settings["mode"])] if "mode" in settings else []
     if "reranker" in settings:
@@ -323,17 +323,19 @@ def _bullets(facts: Mapping[str, object]) -> list[str]:
     return [f"- {name}: {value}" for name, value in facts.items() if value]
 
 
-def _table(table: Table, *, left: int) -> list[str]:
-    columns, rows = table
+def markdown_table(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], *, left: int = 1
+) -> list[str]:
+    """Return the lines of a table in Markdown, whose first ``left`` columns are text."""
     rule = ["---"] * left + ["--:"] * (len(columns) - left)
-    return ["| " + " | ".join(cells) + " |" for cells in (columns, rule, *rows)]
+    return ["| " + " | ".join(map(str, cells)) + " |" for cells in (columns, rule, *rows)]
 
 
-def _shown_name(measure: str) -> str:
+def _column_name(measure: str) -> str:
     return f"{measure} x 100" if _is_share(measure) else measure
 
 
-def _shown(measure: str, value: float) -> str:
+def _format_value(measure: str, value: float) -> str:
     return f"{100 * value:.2f}" if _is_share(measure) else f"{value:.4f}"
 
 
@@ -342,7 +344,7 @@ def _is_share(measure: str) -> bool:
     return measure in _TIMES_100 or measure.startswith(("F1 ", "exact match "))
 
 
-def _shown_interval(evaluation: Evaluation) -> str:
+def _format_interval(evaluation: Evaluation) -> str:
     if (interval := evaluation.interval) is None:
         return "-"
-    return " to ".join(_shown(evaluation.task.main_metric, end) for end in interval)
+    return " to ".join(_format_value(evaluation.task.main_metric, end) for end in interval)

@@ -21,9 +21,9 @@ import numpy as np
 from sbert_search.config import to_mapping
 from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import EvaluationError, QueryError
-from sbert_search.evaluate.manifest import ALIKE, Evaluation, Stopwatch, make_manifest
+from sbert_search.evaluate.manifest import ALIKE, Evaluation, EvaluationTracker
 from sbert_search.evaluate.metrics.ranking import DEFAULT_MEASURES, mean, score_run, ties_by_hash
-from sbert_search.evaluate.tasks import EvalTask, check_files
+from sbert_search.evaluate.tasks import EvalTask
 from sbert_search.index.building.build import BuildSettings, build_index
 from sbert_search.index.index import Index
 from sbert_search.records import Qrels, Query, Run
@@ -95,31 +95,31 @@ def evaluate_retrieval(
     them, which stay before the others.
     """
     score_run({}, {}, [task.main_metric])  # an unknown metric is refused before the work
-    clock, search = Stopwatch(), search or SearchOptions()
+    search = search or SearchOptions()
     if reranker is not None and search.rerank_depth < 1:
         raise QueryError(f"rerank_depth is {search.rerank_depth}; it must be at least 1.")
     folder = data / task.path
-    hashes = check_files(task, data, collection_files(task, folder))
+    tracker = EvaluationTracker(task, data, seed=seed, files=collection_files(task, folder))
     qrels = read_qrels(folder, task.split)
     queries = _judged_queries(task, folder, qrels)
-    clock.lap("read")
-    with _opened(task, folder, embedder, index) as (opened, build_counts):
+    tracker.lap("read")
+    with _open_or_build(task, folder, embedder, index) as (opened, build_counts):
         depth = min(search.rerank_depth, task.depth)  # the reranker adds no documents to the run
         search = replace(search.for_index(opened.state), rerank_depth=depth)
         own = own_documents(opened, queries, qrels, task.ignore_identical_ids)
-        clock.lap("index")
+        tracker.lap("index")
         engine = SearchEngine(opened, embedder)
         found = engine.run(queries, task.depth + bool(own), options=search)
         # The documents that the reranker gets are those that it gets in a search.
         first = 0 if reranker is None else depth
         run: Run = ties_by_hash(without_own(found, own, task.depth), first)
-        clock.lap("search")
+        tracker.lap("search")
         if reranker is not None:
             more = min(depth + bool(own), MAX_RERANK_DEPTH)
             reranking = SearchEngine(opened, embedder, reranker)
             reranked = reranking.run(queries, more, options=replace(search, rerank_depth=more))
             run = _put_first(reranked, run, depth)
-            clock.lap("rerank")
+            tracker.lap("rerank")
         settings = _settings(opened, search, task.depth, reranker)
         counts = _counts(opened, qrels) | build_counts
         if own:
@@ -129,14 +129,12 @@ def evaluate_retrieval(
         if alike := sum(len(hits) >= 10 and len({*hits.values()}) == 1 for hits in found.values()):
             counts[ALIKE] = alike
     per_query = score_run(run, qrels, dict.fromkeys((task.main_metric, *DEFAULT_MEASURES)))
-    return Evaluation(
-        task=task,
+    return tracker.finish(
+        embedder.identity,
         scores={name: mean(values) for name, values in per_query.items()},
         per_item=per_query,
         counts=counts,
-        manifest=make_manifest(
-            data=hashes, model=embedder.identity, settings=settings, seed=seed, clock=clock
-        ),
+        settings=settings,
         run=run,
     )
 
@@ -199,7 +197,7 @@ def _settings(
 
 
 @contextmanager
-def _opened(
+def _open_or_build(
     task: EvalTask, folder: Path, embedder: TextEmbedder, index: Path | None
 ) -> Iterator[tuple[Index, dict[str, int]]]:
     """Open an index, or build one with exact search that goes with the context."""

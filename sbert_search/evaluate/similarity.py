@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from sbert_search.embed.protocol import TextEmbedder, TokenizedTexts, Vectors
 from sbert_search.errors import EvaluationError
-from sbert_search.evaluate.manifest import Evaluation, Stopwatch, make_manifest
+from sbert_search.evaluate.manifest import Evaluation, EvaluationTracker
 from sbert_search.evaluate.metrics.correlation import pearson, spearman
 from sbert_search.evaluate.metrics.isotropy import alignment, uniformity, unit_rows
-from sbert_search.evaluate.tasks import EvalTask, check_files
+from sbert_search.evaluate.tasks import EvalTask
 from sbert_search.records import TextPair
 from sbert_search.search.rerankers import Reranker
 from sbert_search.text.labelled.pairs import read_pairs, read_triplets
@@ -29,14 +29,19 @@ from sbert_search.text.labelled.retrieval import folded
 def encode_finite(embedder: TextEmbedder, tokens: TokenizedTexts) -> Vectors:
     """Return the vectors of tokenised texts, float32 (n, dim); refuse one that is not finite."""
     vectors = embedder.encode_tokens(tokens)
-    finite = np.array([np.isfinite(vector).all() for vector in vectors])
-    if not finite.all():
-        first = tokens.texts[int(finite.argmin())]
-        raise EvaluationError(
-            f"The model has no finite vector for {int((~finite).sum()):,} of {len(finite):,} "
-            f"texts, the first is {first[:80]!r}; check the model, or use --precision fp32."
-        )
+    require_finite(vectors, "vector", "texts", [repr(text[:80]) for text in tokens.texts])
     return vectors
+
+
+def require_finite(values: Vectors, what: str, items: str, names: Sequence[str]) -> None:
+    """Refuse values, (n, dim), that are not finite; ``names`` are those of the n items."""
+    finite = np.isfinite(values).all(axis=1)
+    if not finite.all():
+        raise EvaluationError(
+            f"The model has no finite {what} for {int((~finite).sum()):,} of {len(values):,} "
+            f"{items}, the first is {names[int(finite.argmin())]}; check the model, or use "
+            "--precision fp32."
+        )
 
 
 SETTING = "all"
@@ -57,8 +62,7 @@ def evaluate_sts(
     of ``trained_on`` are skipped (see `unseen_pairs`). ``seed`` has no effect, since no interval is
     computed for STS.
     """
-    clock = Stopwatch()
-    hashes = check_files(task, data, [data / task.path])
+    tracker = EvaluationTracker(task, data, seed=seed)
     ids, kept, n_seen = unseen_pairs(task, data, trained_on)
     gold = _gold_scores(task, kept)
     by_pair = isinstance(model, Reranker)
@@ -67,9 +71,9 @@ def evaluate_sts(
         if isinstance(model, Reranker)
         else _predict_by_cosine(kept, gold, model)
     )
-    clock.lap("embed")
-    return Evaluation(
-        task=task,
+    tracker.lap("embed")
+    return tracker.finish(
+        model.identity,
         scores={
             "spearman": spearman(predictions.predicted, gold),
             "pearson": pearson(predictions.predicted, gold),
@@ -84,13 +88,7 @@ def evaluate_sts(
             "pairs left out (trained on)": n_seen,
             "pairs truncated" if by_pair else "texts truncated": predictions.n_truncated,
         },
-        manifest=make_manifest(
-            data=hashes,
-            model=model.identity,
-            settings={"correlation": SETTING, "similarity": "score" if by_pair else "cosine"},
-            seed=seed,
-            clock=clock,
-        ),
+        settings={"correlation": SETTING, "similarity": "score" if by_pair else "cosine"},
     )
 
 
@@ -185,17 +183,15 @@ def evaluate_triplets(
     ``accuracy`` is by Euclidean distance, as in Reimers & Gurevych 2019, section 4.4; ``cosine
     accuracy`` by cosine. Equal distances count as wrong.
     """
-    clock = Stopwatch()
-    file, names = data / task.path, task.columns
-    hashes = check_files(task, data, [file])
-    triplets = read_triplets(file, anchor=names.text1, positive=names.text2)
+    tracker, names = EvaluationTracker(task, data, seed=seed), task.columns
+    triplets = read_triplets(data / task.path, anchor=names.text1, positive=names.text2)
     row: dict[str, int] = {}
     for triplet in triplets:
         for text in (triplet.anchor, triplet.positive, *triplet.negatives):
             row.setdefault(text, len(row))
     tokens = embedder.tokenize(list(row))
     vectors = encode_finite(embedder, tokens).astype(np.float64)
-    clock.lap("embed")
+    tracker.lap("embed")
     correct: dict[str, dict[str, float]] = {}
     for name, space in (("accuracy", vectors), ("cosine accuracy", unit_rows(vectors))):
         correct[name] = {}
@@ -203,12 +199,9 @@ def evaluate_triplets(
             others = space[[row[text] for text in (triplet.positive, *triplet.negatives)]]
             distances = np.linalg.norm(others - space[row[triplet.anchor]], axis=1)
             correct[name][str(number)] = float(distances[0] < distances[1:].min())
-    return Evaluation(
-        task=task,
+    return tracker.finish(
+        embedder.identity,
         scores={name: float(np.mean([*values.values()])) for name, values in correct.items()},
         per_item=correct,
         counts={"triplets": len(triplets), "texts truncated": int(np.count_nonzero(tokens.lost))},
-        manifest=make_manifest(
-            data=hashes, model=embedder.identity, settings={}, seed=seed, clock=clock
-        ),
     )

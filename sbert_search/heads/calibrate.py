@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,19 +15,19 @@ from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.heads.calibration import (
     COLDEST,
     HOTTEST,
-    expected_calibration_error,
+    calibration_error,
     fit_temperature,
-    probabilities,
 )
 from sbert_search.heads.predictor import Predictor, Text
+from sbert_search.heads.training_rows import targets_of
 from sbert_search.models.heads import activation_path
 from sbert_search.models.loading.folder import read_folder
 from sbert_search.models.loading.native_support import pair_activation
 from sbert_search.models.sequence_classifier import PROBLEM_TYPES, SequenceClassifier
 from sbert_search.models.side_file import read_side_file, write_side_file
-from sbert_search.records import LabelKind, LabelledText
+from sbert_search.records import LabelKind
 from sbert_search.text.labelled.pairs import MissingColumnError
-from sbert_search.text.labelled.texts import class_indices, read_labelled_texts
+from sbert_search.text.labelled.texts import read_labelled_texts
 
 _RELEVANCE = ("0", "1")  # labels of pairs (unrelated, related) for a model with a single score
 
@@ -69,7 +68,9 @@ def calibrate(model: Path, source: Path, *, device: str = "auto") -> Calibration
         raise CorpusError(f"{error.problem}.") from None
     texts: list[Text] = [row.text if row.text2 is None else (row.text, row.text2) for row in rows]
     logits = predictor.logits(texts)
-    gold = np.array([[float(row.label == "1")] for row in rows]) if single else _gold(rows, head)
+    gold: NDArray[np.generic] = (
+        np.array([[float(row.label == "1")] for row in rows]) if single else targets_of(head, rows)
+    )
     temperature = fit_temperature(logits, gold, kind)
     before = read_side_file(model)
     if bound := next((b for b in (COLDEST, HOTTEST) if math.isclose(temperature, b)), None):
@@ -82,7 +83,10 @@ def calibrate(model: Path, source: Path, *, device: str = "auto") -> Calibration
     return Calibration(
         len(rows),
         temperature,
-        *(_error(logits, gold, kind, each) for each in (before.temperature, temperature)),
+        *(
+            calibration_error(logits, gold, kind, each)
+            for each in (before.temperature, temperature)
+        ),
     )
 
 
@@ -101,22 +105,3 @@ def _require_probability(model: Path) -> None:
             "Calibrate a cross-encoder whose activation is a sigmoid, such as one of train "
             "cross-encoder with loss=bce."
         )
-
-
-def _gold(rows: Sequence[LabelledText], head: SequenceClassifier) -> NDArray[np.float64]:
-    classes = class_indices(rows, head.labels)
-    if head.kind == "class":
-        return np.array([own[0] for own in classes], dtype=np.float64)
-    gold = np.zeros((len(rows), len(head.labels)))
-    for row, own in zip(gold, classes, strict=True):
-        row[own] = 1
-    return gold
-
-
-def _error(
-    logits: NDArray[np.float32], gold: NDArray[np.float64], kind: LabelKind, temperature: float
-) -> float:
-    chances = probabilities(logits, kind, temperature)
-    if kind == "several":  # each label of each text is a prediction of its own
-        return expected_calibration_error(chances.ravel(), gold.ravel())
-    return expected_calibration_error(chances.max(axis=1), chances.argmax(axis=1) == gold)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sbert_search.evaluate.metrics.significance import equal_lists
 from sbert_search.records import LabelKind
 
 Floats = NDArray[np.float64]
@@ -35,22 +36,26 @@ def probabilities(logits: ArrayLike, kind: LabelKind, temperature: float = 1.0) 
     return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
 
 
-def expected_calibration_error(
-    confidence: ArrayLike, right: ArrayLike, *, bins: int = BINS
-) -> float:
-    """Mean distance between confidence and accuracy, over bins of equal width of the confidence.
+def expected_calibration_error(confidence: ArrayLike, right: ArrayLike) -> float:
+    """Mean distance between confidence and accuracy, over `BINS` equal widths of the confidence.
 
-    ``right`` is 1 where the prediction is right, else 0. Bin i holds the confidences above i / bins
-    up to (i + 1) / bins.
+    ``right`` is 1 where the prediction is right, else 0. Bin i holds the confidences above i / BINS
+    up to (i + 1) / BINS.
     """
-    sure, hits = np.asarray(confidence, dtype=np.float64), np.asarray(right, dtype=np.float64)
-    if sure.shape != hits.shape or sure.ndim != 1 or not len(sure):
-        raise ValueError(
-            f"Shapes {sure.shape} and {hits.shape} are not equally long lists of at least 1 value."
-        )
-    index = np.clip(np.ceil(sure * bins).astype(np.int64) - 1, 0, bins - 1)
-    gaps = np.bincount(index, weights=sure - hits, minlength=bins)
+    sure, hits = equal_lists(confidence, right, fewest=1)
+    index = np.clip(np.ceil(sure * BINS).astype(np.int64) - 1, 0, BINS - 1)
+    gaps = np.bincount(index, weights=sure - hits, minlength=BINS)
     return float(np.abs(gaps).sum() / len(sure))
+
+
+def calibration_error(
+    logits: ArrayLike, gold: ArrayLike, kind: LabelKind, temperature: float
+) -> float:
+    """`expected_calibration_error` of logits, (n, labels); ``gold`` as for `fit_temperature`."""
+    chances, truth = probabilities(logits, kind, temperature), np.asarray(gold)
+    if kind == "several":  # each label of each text is a prediction of its own
+        return expected_calibration_error(chances.ravel(), truth.ravel())
+    return expected_calibration_error(chances.max(axis=1), np.argmax(logits, axis=1) == truth)
 
 
 def fit_temperature(logits: ArrayLike, gold: ArrayLike, kind: LabelKind = "class") -> float:

@@ -9,9 +9,11 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
+from sbert_search.embed.protocol import Vectors
 from sbert_search.errors import EvaluationError
-from sbert_search.evaluate.manifest import Evaluation, Stopwatch, make_manifest
+from sbert_search.evaluate.manifest import Evaluation, EvaluationTracker
 from sbert_search.evaluate.metrics.classification import (
     CLASSES,
     COUNTS,
@@ -26,15 +28,16 @@ from sbert_search.evaluate.metrics.classification import (
     scores_by_type,
     sentence_counts,
 )
-from sbert_search.evaluate.metrics.correlation import pearson, spearman
-from sbert_search.evaluate.tasks import EvalTask, TaskColumns, check_files
-from sbert_search.heads.calibration import expected_calibration_error, probabilities
+from sbert_search.evaluate.metrics.correlation import METRICS, pearson, spearman
+from sbert_search.evaluate.tasks import EvalTask, TaskColumns
+from sbert_search.heads.calibration import calibration_error, probabilities
 from sbert_search.heads.labelled_spans import read_questions, read_tagged_tokens
 from sbert_search.heads.predictor import Predictor, Text
+from sbert_search.heads.training_rows import targets_of
 from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.models.token_classifier import TokenClassifier
 from sbert_search.records import LabelledText, Question
-from sbert_search.text.labelled.texts import class_indices, read_labelled_texts
+from sbert_search.text.labelled.texts import read_labelled_texts
 
 PerItem = dict[str, dict[str, float]]
 Scores = dict[str, float]
@@ -57,9 +60,9 @@ def evaluate_classify(
     model = predictor.model
     if not isinstance(model, SequenceClassifier):
         raise EvaluationError(f"{predictor.opened.name} is no classifier of texts.")
-    clock, names = Stopwatch(), task.columns
-    files = _files(task, data)
-    hashes = check_files(task, data, files)
+    if model.kind == "number" and task.main_metric not in METRICS:
+        task = replace(task, main_metric="spearman")
+    tracker, names = EvaluationTracker(task, data, seed=seed), task.columns
     read = partial(
         read_labelled_texts,
         kind=model.kind,
@@ -67,27 +70,22 @@ def evaluate_classify(
         text2=names.text2,
         label=names.label or names.score,
     )
-    rows = [row for file in files for row in read(file)]
+    rows = [row for file in tracker.files for row in read(file)]
     texts: list[Text] = [row.text if row.text2 is None else (row.text, row.text2) for row in rows]
     logits = predictor.logits(texts)
-    clock.lap("predict")
+    tracker.lap("predict")
     if model.kind == "number":
         scores, items = _of_numbers(logits[:, 0].tolist(), rows)
     elif model.kind == "class":
-        scores, items = _of_classes(model, logits, class_indices(rows, model.labels))
+        scores, items = _of_classes(model, logits, targets_of(model, rows))
     else:
-        scores, items = _of_label_sets(model, logits, class_indices(rows, model.labels))
-    if model.kind == "number" and task.main_metric not in scores:
-        task = replace(task, main_metric="spearman")
-    settings = {"temperature": model.temperature} if model.kind != "number" else {}
-    return Evaluation(
-        task=task,
+        scores, items = _of_label_sets(model, logits, targets_of(model, rows))
+    return tracker.finish(
+        predictor.identity,
         scores=scores,
         per_item=items,
         counts={"texts": len(rows)},
-        manifest=make_manifest(
-            data=hashes, model=predictor.identity, settings=settings, seed=seed, clock=clock
-        ),
+        settings={"temperature": model.temperature} if model.kind != "number" else {},
     )
 
 
@@ -96,9 +94,8 @@ def evaluate_tag(task: EvalTask, predictor: Predictor, *, data: Path, seed: int 
     model = predictor.model
     if not isinstance(model, TokenClassifier) or model.scheme is None:
         raise EvaluationError(f"{predictor.opened.name} does not tag entities.")
-    clock, names, scheme = Stopwatch(), task.columns, model.scheme
-    files = _files(task, data)
-    hashes = check_files(task, data, files)
+    tracker = EvaluationTracker(task, data, seed=seed)
+    names, scheme = task.columns, model.scheme
     read = partial(
         read_tagged_tokens,
         tokens=names.tokens,
@@ -106,9 +103,9 @@ def evaluate_tag(task: EvalTask, predictor: Predictor, *, data: Path, seed: int 
         to=scheme,
         bad_tags=task.bad_tags,
     )
-    sentences = [sentence for file in files for sentence in read(file)]
+    sentences = [sentence for file in tracker.files for sentence in read(file)]
     predicted = predictor.tag_words([sentence.tokens for sentence in sentences])
-    clock.lap("predict")
+    tracker.lap("predict")
     gold = [sentence.tags for sentence in sentences]
     counts = sentence_counts(gold, predicted, scheme)
     total = EntityScores(*counts.sum(axis=0).astype(int).tolist())
@@ -119,8 +116,8 @@ def evaluate_tag(task: EvalTask, predictor: Predictor, *, data: Path, seed: int 
     flat = [own for sentence in right for own in sentence]
     items = _items({"sentence right": [float(all(own)) for own in right]})
     items |= _items(dict(zip(COUNTS, counts.T.tolist(), strict=True)))
-    return Evaluation(
-        task=task,
+    return tracker.finish(
+        predictor.identity,
         scores={
             "F1": total.f1,
             "precision": total.precision,
@@ -130,13 +127,7 @@ def evaluate_tag(task: EvalTask, predictor: Predictor, *, data: Path, seed: int 
         },
         per_item=items,
         counts={"sentences": len(gold), "tokens": len(flat), "entities": total.gold},
-        manifest=make_manifest(
-            data=hashes,
-            model=predictor.identity,
-            settings={"scheme": scheme, "crf": model.crf is not None},
-            seed=seed,
-            clock=clock,
-        ),
+        settings={"scheme": scheme, "crf": model.crf is not None},
     )
 
 
@@ -152,17 +143,15 @@ def evaluate_qa(task: EvalTask, predictor: Predictor, *, data: Path, seed: int =
             f"{task.name}: questions have the columns question, context and answers; remove the "
             "table [columns] from the task, and rename the columns of the file."
         )
-    clock = Stopwatch()
-    files = _files(task, data)
-    hashes = check_files(task, data, files)
+    tracker = EvaluationTracker(task, data, seed=seed)
     questions, ids = list[Question](), list[str]()
-    for path, file in zip((task.path, *task.more), files, strict=True):
+    for path, file in zip((task.path, *task.more), tracker.files, strict=True):
         own = read_questions(file)
         prefix = f"{path.as_posix()}: " if task.more else ""  # two files may use the same id
         questions += own
         ids += [f"{prefix}{question.question_id}" for question in own]
     found = predictor.answer([(question.text, question.context) for question in questions])
-    clock.lap("predict")
+    tracker.lap("predict")
     accepted = [[answer.text for answer in question.answers] for question in questions]
     pairs = list(zip(found, accepted, strict=True))
     exact = np.array([exact_match(answer.text, texts) for answer, texts in pairs])
@@ -175,8 +164,8 @@ def evaluate_qa(task: EvalTask, predictor: Predictor, *, data: Path, seed: int =
             scores[f"exact match {name}"] = exact[rows].mean()
     threshold = predictor.no_answer_threshold  # may be infinite; JSON has no infinite numbers
     shown = threshold if math.isfinite(threshold) else str(threshold)
-    return Evaluation(
-        task=task,
+    return tracker.finish(
+        predictor.identity,
         scores={name: float(value) for name, value in scores.items()},
         per_item={
             "F1": dict(zip(ids, overlap.tolist(), strict=True)),
@@ -187,37 +176,22 @@ def evaluate_qa(task: EvalTask, predictor: Predictor, *, data: Path, seed: int =
             "questions with answer": int(answerable.sum()),
             "answers given": sum(bool(answer.text) for answer in found),
         },
-        manifest=make_manifest(
-            data=hashes,
-            model=predictor.identity,
-            settings={"no_answer_threshold": shown},
-            seed=seed,
-            clock=clock,
-        ),
+        settings={"no_answer_threshold": shown},
     )
 
 
-def _files(task: EvalTask, data: Path) -> list[Path]:
-    return [data / path for path in (task.path, *task.more)]
-
-
 def _of_classes(
-    model: SequenceClassifier, logits: np.ndarray, gold: Sequence[Sequence[int]]
+    model: SequenceClassifier, logits: Vectors, truth: NDArray[np.generic]
 ) -> tuple[Scores, PerItem]:
-    truth = np.array([own[0] for own in gold])
     table = confusion(predicted := logits.argmax(axis=1), truth, len(model.labels))
     right = (predicted == truth).astype(float)
-
-    def error(temperature: float) -> float:
-        chances = probabilities(logits, "class", temperature)
-        return expected_calibration_error(chances.max(axis=1), right)
 
     scores = {
         "accuracy": float(accuracy(table)),
         "macro F1": float(macro_f1(table)),
         "Matthews": float(matthews(table)),
-        "ECE": error(model.temperature),
-        "ECE at temperature 1": error(1.0),
+        "ECE": calibration_error(logits, truth, "class", model.temperature),
+        "ECE at temperature 1": calibration_error(logits, truth, "class", 1.0),
     }
     # The stored number of a class is its index in the sorted names of the classes. Two models with
     # the same classes in different orders then store the same numbers.
@@ -227,25 +201,19 @@ def _of_classes(
 
 
 def _of_label_sets(
-    model: SequenceClassifier, logits: np.ndarray, gold: Sequence[Sequence[int]]
+    model: SequenceClassifier, logits: Vectors, gold: NDArray[np.generic]
 ) -> tuple[Scores, PerItem]:
-    truth = np.zeros(logits.shape)
-    for row, own in enumerate(gold):
-        truth[row, list(own)] = 1
+    truth = gold.astype(np.float64)
     chances = probabilities(logits, "several", model.temperature)
     predicted = (chances >= model.threshold).astype(float)
     counts = [(truth * predicted).sum(1), predicted.sum(1), truth.sum(1)]
     whole = (predicted == truth).all(axis=1).astype(float)
 
-    def error(temperature: float) -> float:
-        values = probabilities(logits, "several", temperature)
-        return expected_calibration_error(values.ravel(), truth.ravel())
-
     scores = {
         "F1": float(f1(*(own.sum() for own in counts))),
         "accuracy": float(whole.mean()),
-        "ECE": error(model.temperature),
-        "ECE at temperature 1": error(1.0),
+        "ECE": calibration_error(logits, truth, "several", model.temperature),
+        "ECE at temperature 1": calibration_error(logits, truth, "several", 1.0),
     }
     sums = dict(zip(COUNTS, (own.tolist() for own in counts), strict=True))
     return scores, _items({"accuracy": whole.tolist(), **sums})

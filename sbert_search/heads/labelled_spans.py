@@ -178,7 +178,7 @@ def read_tagged_tokens(
         raise CorpusError(f"{printable(path)}: holds no tagged sentences.")
     _check_tags(sentences)
     scheme = scheme or detect_scheme(tag for sentence in sentences for tag in sentence.tags)
-    return [_tagged(sentence, scheme, to or scheme, bad_tags) for sentence in sentences]
+    return [_to_scheme(sentence, scheme, to or scheme, bad_tags) for sentence in sentences]
 
 
 def _has_columns(path: Path) -> bool:
@@ -199,7 +199,7 @@ def _check_tags(sentences: list[_Sentence]) -> None:
                 ) from None
 
 
-def _tagged(sentence: _Sentence, scheme: Scheme, to: Scheme, bad_tags: BadTags) -> TaggedTokens:
+def _to_scheme(sentence: _Sentence, scheme: Scheme, to: Scheme, bad_tags: BadTags) -> TaggedTokens:
     fault = first_fault(sentence.tags, scheme)
     if fault is not None and bad_tags == "refuse":
         before = sentence.tags[fault - 1] if fault else "the start of the sentence"

@@ -12,23 +12,26 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from sbert_search.base.device import resolve_device
 from sbert_search.base.distributed import Ranks
 from sbert_search.base.seed import seed_all
 from sbert_search.errors import CorpusError
 from sbert_search.evaluate.metrics.classification import answer_f1, exact_match
-from sbert_search.heads import adversarial
+from sbert_search.heads.adversarial import symmetric_kl
 from sbert_search.heads.labelled_spans import read_questions
 from sbert_search.heads.training import (
     CachedStates,
     HeadDataConfig,
+    HeadInputs,
     HeadRecipe,
-    split_rows,
+    head_batches,
+    head_objective,
+    read_split,
     train_only,
 )
-from sbert_search.heads.training_rows import WindowConfig, WindowInputs, WindowRows
+from sbert_search.heads.training_rows import WindowConfig, WindowRows, window_logits
 from sbert_search.heads.windows import Window
 from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.models.logit_losses import span_cross_entropy
@@ -36,9 +39,8 @@ from sbert_search.models.side_file import SideFile, read_side_file, write_side_f
 from sbert_search.models.token_classifier import QuestionAnswerer, best_spans
 from sbert_search.records import Question
 from sbert_search.text.tokens.batching import TOKENS_AT_ONCE, token_batches
-from sbert_search.train.data.token_table import TokenTable
 from sbert_search.train.loop.loop import Result
-from sbert_search.train.loop.objective import Batch, Batches, Losses, Objective, Rows, Sum
+from sbert_search.train.loop.objective import Rows
 from sbert_search.train.loop.schedule import DevMetrics, fingerprint_of
 from sbert_search.train.loop.step import Penalties
 from sbert_search.train.run import Training, start_run, train_and_publish
@@ -46,7 +48,7 @@ from sbert_search.train.run import Training, start_run, train_and_publish
 ALWAYS = 1e6  # threshold of "no answer" with which every question is answered
 
 
-class Found(NamedTuple):
+class BestSpan(NamedTuple):
     """The best span of a question."""
 
     text: str
@@ -59,18 +61,18 @@ def find_answers(
     questions: Sequence[Question],
     rows: WindowRows,
     config: WindowConfig,
-) -> list[Found]:
+) -> list[BestSpan]:
     """Find the best span of each question over all its windows, in fp32.
 
     All scores are NaN if a logit is not finite.
     """
-    best = [Found("", -np.inf, np.inf)] * len(questions)
+    best = [BestSpan("", -np.inf, np.inf)] * len(questions)
     device = model.out.weight.device
     with torch.no_grad():
         for part in token_batches(rows.table.lengths, TOKENS_AT_ONCE):
             logits = model(rows.table.pack(part).to(device)).float().cpu().numpy()
             if not np.isfinite(logits).all():
-                return [Found("", math.nan, math.nan)] * len(questions)
+                return [BestSpan("", math.nan, math.nan)] * len(questions)
             ends = np.cumsum(rows.table.lengths[part])
             for row, own in zip(part.tolist(), np.split(logits, ends[:-1]), strict=True):
                 window, owner = rows.windows[row], rows.question_ids[row]
@@ -83,14 +85,14 @@ def find_answers(
 
 def _best_of_window(
     logits: NDArray[np.float32], window: Window, context: str, config: WindowConfig
-) -> Found:
+) -> BestSpan:
     inside = logits[window.start : window.start + len(window.offsets)]
     spans = best_spans(inside[:, 0], inside[:, 1], n=1, max_tokens=config.max_answer)
     null_score = float(logits[0].sum())
     if not spans:
-        return Found("", -np.inf, null_score)
+        return BestSpan("", -np.inf, null_score)
     start, end = window.offsets[spans[0].first][0], window.offsets[spans[0].last][1]
-    return Found(context[start:end].strip(), spans[0].score, null_score)
+    return BestSpan(context[start:end].strip(), spans[0].score, null_score)
 
 
 def best_threshold(
@@ -120,7 +122,7 @@ def best_threshold(
 
 
 def score_answers(
-    found: Sequence[Found], questions: Sequence[Question], threshold: float | None = None
+    found: Sequence[BestSpan], questions: Sequence[Question], threshold: float | None = None
 ) -> tuple[float, float, float]:
     """Return the mean F1, the mean exact match, and the threshold of "no answer" that they use.
 
@@ -211,37 +213,7 @@ def train_answerer(
 
 def _read(data: HeadDataConfig) -> tuple[list[Question], list[Question]]:
     """Read training and dev questions; of one article, all questions are held out, or none is."""
-    rows = [row for path in data.files for row in read_questions(path)]
-    rows, held = split_rows(rows, [row.title or row.context for row in rows], data)
-    return rows, held if data.dev is None else read_questions(data.dev)
-
-
-class AnswerBatches(Batches):
-    """Batches of windows; with a frozen encoder, also of the hidden states of their tokens."""
-
-    def __init__(
-        self,
-        recipe: AnswerRecipe,
-        table: TokenTable,
-        targets: NDArray[np.int64],
-        states: CachedStates | None = None,
-    ) -> None:
-        """Plan batches; ``targets`` has the first and last token of each answer, (windows, 2)."""
-        self.table, self.targets, self.states = table, targets, states
-        self.names = [_LOSS] + [adversarial.LOSS] * (recipe.adversarial.kind != "none")
-        fingerprint = table.fingerprint(targets)
-        if states is not None:
-            fingerprint = states.fingerprint(fingerprint)
-        super().__init__(
-            table.lengths, self._batch, recipe.batching, seed=recipe.seed, fingerprint=fingerprint
-        )
-
-    def _batch(self, rows: Rows, epoch: int) -> Batch:
-        rows = rows[np.argsort(self.lengths[rows], kind="stable")]
-        states = None if self.states is None else self.states.take(rows)
-        inputs = WindowInputs(self.table.pack(rows), states)
-        counts = {name: len(rows) for name in self.names}
-        return Batch(inputs, rows, counts, torch.from_numpy(self.targets[rows]))
+    return read_split(read_questions, lambda row: row.title or row.context, data)
 
 
 def _training(
@@ -253,27 +225,39 @@ def _training(
     ranks: Ranks,
 ) -> Training:
     windows = WindowRows.of(model, rows, recipe.windows)
+    table, targets = windows.table, windows.targets(rows)
     states: CachedStates | None = None
     penalties: Penalties | None = None
+
+    def take(rows: Rows) -> HeadInputs:
+        return HeadInputs(table.pack(rows), states=None if states is None else states.take(rows))
+
     if recipe.tune != "full":
         train_only(model, [*model.out.parameters()])
-        device = resolve_device(recipe.device)
-        model.to(device).eval()
-        states = CachedStates.compute(
-            lambda part: model.states(windows.table.pack(part).to(device)),
-            windows.table.lengths,
-            windows.table.lengths,
-            model.encoder,
-            out / f"states-{ranks.rank}.npy",
-        )
+        lengths = table.lengths
+        states = CachedStates.compute(recipe, model, take, lengths, lengths, out, ranks)
         if recipe.tune == "probe":
             # The loss is the mean of those of start and end; the penalty is for the sum.
             penalties = {model.out.weight: states.penalty() / 2}
     return Training(
         kind="qa",
         model=model,
-        objective=_objective(recipe),
-        batches=AnswerBatches(recipe, windows.table, windows.targets(rows), states),
+        objective=head_objective(
+            recipe,
+            _LOSS,
+            model.encoder,
+            _sum_losses,
+            logits_of=window_logits,
+            divergence=_mean_divergence,
+        ),
+        batches=head_batches(
+            recipe,
+            _LOSS,
+            table,
+            targets,
+            states,
+            lambda rows: (take(rows), torch.from_numpy(targets[rows])),
+        ),
         files=recipe.data.files,
         n_rows=len(rows),
         dev=_evaluation(model, dev, recipe.windows) if dev else None,
@@ -283,31 +267,14 @@ def _training(
     )
 
 
-def _objective(recipe: AnswerRecipe) -> Objective:
-    config = recipe.adversarial
+def _sum_losses(logits: Tensor, goal: Tensor) -> tuple[Tensor, int]:
+    losses = span_cross_entropy(logits[0], logits[1], goal[:, 0], goal[:, 1])
+    return losses.sum(), len(losses)
 
-    def objective(model: nn.Module, batch: Batch) -> Losses:
-        inputs, goal = batch.inputs, batch.targets
-        assert isinstance(inputs, WindowInputs)
-        assert isinstance(model, QuestionAnswerer)
-        assert goal is not None
-        logits = inputs.logits(model)
-        losses = span_cross_entropy(logits[0], logits[1], goal[:, 0], goal[:, 1])
-        sums: dict[str, Sum] = {_LOSS: (losses.sum(), len(losses))}
-        if config.kind != "none":
-            change = adversarial.virtual_adversarial(
-                partial(inputs.logits, model),
-                logits,
-                adversarial.symmetric_kl,
-                model.encoder,
-                inputs.tokens,
-                config,
-            )
-            # The change is a sum over start and end, but the loss above is a mean of the two.
-            sums[adversarial.LOSS] = (change / 2, len(losses))
-        return Losses(sums, weights={adversarial.LOSS: config.weight})
 
-    return objective
+def _mean_divergence(logits: Tensor, others: Tensor) -> Tensor:
+    """Mean of those of start and end, as the loss is."""
+    return symmetric_kl(logits, others) / 2
 
 
 def _evaluation(

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sbert_search.base.device import resolve_device
@@ -26,10 +25,12 @@ from sbert_search.heads.training import (
     ClassWeights,
     FrozenClassifier,
     HeadDataConfig,
+    HeadInputs,
     HeadRecipe,
-    cached_states,
     class_weights,
-    split_rows,
+    head_batches,
+    head_objective,
+    read_split,
 )
 from sbert_search.heads.training_rows import (
     check_targets,
@@ -38,7 +39,6 @@ from sbert_search.heads.training_rows import (
     predict_logits,
     targets_of,
 )
-from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.models.logit_losses import (
     class_cross_entropy,
@@ -49,17 +49,8 @@ from sbert_search.models.sequence_classifier import SequenceClassifier, trained_
 from sbert_search.models.side_file import Pooling, SideFile, read_side_file, write_side_file
 from sbert_search.records import LabelledText
 from sbert_search.text.labelled.texts import LabelKind, classes_of, read_labelled_texts
-from sbert_search.train.data.token_table import TokenTable
 from sbert_search.train.loop.loop import Result
-from sbert_search.train.loop.objective import (
-    Batch,
-    Batches,
-    BatchingConfig,
-    Losses,
-    Objective,
-    Rows,
-    Sum,
-)
+from sbert_search.train.loop.objective import Rows
 from sbert_search.train.loop.schedule import DevMetrics, fingerprint_of
 from sbert_search.train.loop.step import Penalties
 from sbert_search.train.run import Training, start_run, train_and_publish
@@ -185,30 +176,47 @@ def _training(
     out: Path,
     ranks: Ranks,
 ) -> Training:
+    kind, name = recipe.task, _LOSS_NAMES[recipe.task]
     table, targets = encode_rows(model, rows), targets_of(model, rows)
-    check_targets(recipe.task, rows, targets)
+    check_targets(kind, rows, targets)
+    weights = class_weights(recipe.class_weights, kind, model.labels, targets)
     trained: SequenceClassifier | FrozenClassifier = model
     states: CachedStates | None = None
     penalties: Penalties | None = None
+
+    def take(rows: Rows) -> HeadInputs:
+        return HeadInputs(table.pack(rows))
+
     if recipe.tune != "full":
         trained = FrozenClassifier(model, probe=recipe.tune == "probe")
-        states = cached_states(model, table, resolve_device(recipe.device), out, ranks.rank)
+        ones = np.ones(len(rows), dtype=np.int64)
+        states = CachedStates.compute(recipe, model, take, table.lengths, ones, out, ranks)
         if recipe.tune == "probe":
             # The loss of several classes is their mean; the penalty is for the sum.
-            penalty = states.penalty() / (len(model.labels) if recipe.task == "several" else 1)
+            penalty = states.penalty() / (len(model.labels) if kind == "several" else 1)
             penalties = {trained.probe.weight: penalty}
-    evaluation = _evaluation(model, dev) if dev else None
+
+    def collate(rows: Rows) -> tuple[HeadInputs, Tensor]:
+        inputs = take(rows) if states is None else HeadInputs(states=states.take(rows))
+        return inputs, torch.from_numpy(targets[rows])
+
+    def sum_losses(logits: Tensor, goal: Tensor) -> tuple[Tensor, int]:
+        scale = None if weights is None else weights.to(logits.device)
+        return _LOSSES[kind](logits, goal, scale).sum(), len(goal)
+
     return Training(
         kind="classify",
         model=trained,
-        objective=_objective(recipe, model, targets),
-        batches=ClassifyBatches(recipe, table, targets, states),
+        objective=head_objective(
+            recipe, name, model.encoder, sum_losses, divergence=_DIVERGENCES[kind]
+        ),
+        batches=head_batches(recipe, name, table, targets, states, collate),
         files=recipe.data.files,
         n_rows=len(rows),
-        dev=evaluation,
+        dev=_evaluation(model, dev) if dev else None,
         save_model=trained.save,
         penalties=penalties,
-        calibrate=partial(_calibrate, dev, recipe.device) if dev else None,
+        calibrate=partial(_calibrate, dev, recipe.device) if dev and kind != "number" else None,
     )
 
 
@@ -227,10 +235,7 @@ def _read(recipe: ClassifyRecipe) -> tuple[list[LabelledText], list[LabelledText
             remedy=_UNKNOWN_CLASS,
         )
 
-    rows = [row for path in data.files for row in read(path)]
-    keys = [f"{row.text}\0{row.text2 or ''}" for row in rows]
-    rows, held = split_rows(rows, keys, data)
-    dev = held if data.dev is None else read(data.dev)
+    rows, dev = read_split(read, lambda row: f"{row.text}\0{row.text2 or ''}", data)
     _require_alike([*rows, *dev])
     return rows, dev
 
@@ -269,65 +274,6 @@ def _side(recipe: ClassifyRecipe, model: Path, ranks: Ranks) -> SideFile:
     return SideFile(pooling=pooling, unit_length=scaled)
 
 
-class ClassifyBatches(Batches):
-    """Batches of tokenised rows, or of the states of rows if only a head is trained."""
-
-    def __init__(
-        self,
-        recipe: ClassifyRecipe,
-        table: TokenTable,
-        targets: NDArray[np.generic],
-        states: CachedStates | None = None,
-    ) -> None:
-        """Plan batches of the rows of a table."""
-        config: BatchingConfig = recipe.batching
-        self.table, self.targets, self.states = table, targets, states
-        self.names = [_LOSS_NAMES[recipe.task]]
-        if recipe.adversarial.kind != "none":
-            self.names.append(adversarial.LOSS)
-        fingerprint = table.fingerprint(targets)
-        if states is not None:
-            fingerprint = states.fingerprint(fingerprint)
-        super().__init__(
-            table.lengths, self._batch, config, seed=recipe.seed, fingerprint=fingerprint
-        )
-
-    def _batch(self, rows: Rows, epoch: int) -> Batch:
-        rows = rows[np.argsort(self.lengths[rows], kind="stable")]
-        inputs = self.table.pack(rows) if self.states is None else self.states.take(rows)
-        counts = {name: len(rows) for name in self.names}
-        return Batch(inputs, rows, counts, torch.from_numpy(self.targets[rows]))
-
-
-def _objective(
-    recipe: ClassifyRecipe, classifier: SequenceClassifier, targets: NDArray[np.generic]
-) -> Objective:
-    kind, config, name = recipe.task, recipe.adversarial, _LOSS_NAMES[recipe.task]
-    weights = class_weights(recipe.class_weights, kind, classifier.labels, targets)
-
-    def objective(model: nn.Module, batch: Batch) -> Losses:
-        inputs, goal = batch.inputs, batch.targets
-        assert goal is not None
-        if isinstance(inputs, Tensor):
-            assert isinstance(model, FrozenClassifier)
-            logits = model.classify(inputs)
-        else:
-            logits = model(inputs)
-        scale = None if weights is None else weights.to(logits.device)
-        losses = _LOSSES[kind](logits, goal, scale)
-        sums: dict[str, Sum] = {name: (losses.sum(), len(losses))}
-        if config.kind != "none":
-            assert isinstance(inputs, PackedTokens)
-            forward, encoder = partial(model, inputs), classifier.encoder
-            change = adversarial.virtual_adversarial(
-                forward, logits, _DIVERGENCES[kind], encoder, inputs, config
-            )
-            sums[adversarial.LOSS] = (change, len(losses))
-        return Losses(sums, weights={adversarial.LOSS: config.weight})
-
-    return objective
-
-
 def _evaluation(model: SequenceClassifier, dev: Sequence[LabelledText]) -> DevMetrics:
     table, gold = encode_rows(model, dev), targets_of(model, dev)
     scores = GoldScores(gold, [row.source for row in dev]) if model.kind == "number" else None
@@ -346,8 +292,6 @@ def _evaluation(model: SequenceClassifier, dev: Sequence[LabelledText]) -> DevMe
 
 def _calibrate(dev: Sequence[LabelledText], device: str, folder: Path) -> None:
     model = SequenceClassifier.load(folder)
-    if model.kind == "number":
-        return
     logits = predict_logits(model.to(resolve_device(device)), encode_rows(model, dev))
     temperature = fit_temperature(logits, targets_of(model, dev), model.kind)
     write_side_file(folder, replace(read_side_file(folder), temperature=temperature))

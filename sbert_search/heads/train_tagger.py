@@ -19,19 +19,21 @@ from sbert_search.base.device import resolve_device
 from sbert_search.base.distributed import Ranks
 from sbert_search.base.seed import seed_all
 from sbert_search.errors import ConfigError, CorpusError, TrainingError
-from sbert_search.heads import adversarial
 from sbert_search.heads.calibration import fit_temperature
 from sbert_search.heads.labelled_spans import read_tagged_tokens
 from sbert_search.heads.training import (
     CachedStates,
     ClassWeights,
     HeadDataConfig,
+    HeadInputs,
     HeadRecipe,
     class_weights,
-    split_rows,
+    head_batches,
+    head_objective,
+    read_split,
     train_only,
 )
-from sbert_search.heads.training_rows import WordInputs, WordRows, predict_emissions, tag_metrics
+from sbert_search.heads.training_rows import WordRows, predict_emissions, tag_metrics
 from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.models.logit_losses import class_cross_entropy
 from sbert_search.models.side_file import SideFile, read_side_file, write_side_file
@@ -47,7 +49,7 @@ from sbert_search.tag_schemes import (
     tags_of,
 )
 from sbert_search.train.loop.loop import Result
-from sbert_search.train.loop.objective import Batch, Batches, Losses, Objective, Rows, Sum
+from sbert_search.train.loop.objective import Rows
 from sbert_search.train.loop.schedule import DevMetrics, fingerprint_of
 from sbert_search.train.loop.step import Penalties
 from sbert_search.train.run import Training, start_run, train_and_publish
@@ -142,9 +144,7 @@ def _read(recipe: TagRecipe) -> tuple[list[TaggedTokens], list[TaggedTokens]]:
             bad_tags=data.bad_tags,
         )
 
-    rows = [row for path in data.files for row in read(path)]
-    rows, held = split_rows(rows, [" ".join(row.tokens) for row in rows], data)
-    return rows, held if data.dev is None else read(data.dev)
+    return read_split(read, lambda row: " ".join(row.tokens), data)
 
 
 def _labels(recipe: TagRecipe, rows: Sequence[TaggedTokens]) -> tuple[str, ...]:
@@ -162,40 +162,6 @@ def _labels(recipe: TagRecipe, rows: Sequence[TaggedTokens]) -> tuple[str, ...]:
                 "or remove data.types to take all types of the files."
             )
     return tag_names(types or sources, recipe.data.to)
-
-
-class TagBatches(Batches):
-    """Batches of tokenised sentences, or of the states of their words if only a head is trained."""
-
-    def __init__(
-        self,
-        recipe: TagRecipe,
-        rows: WordRows,
-        targets: Sequence[NDArray[np.int64]],
-        states: CachedStates | None = None,
-    ) -> None:
-        """Plan batches; ``targets`` has the label indices of the words of each sentence."""
-        self.word_rows, self.targets, self.states = rows, targets, states
-        self.is_adversarial = recipe.adversarial.kind != "none"
-        lengths, fingerprint = rows.table.lengths, rows.table.fingerprint(np.concatenate(targets))
-        if states is not None:
-            fingerprint = states.fingerprint(fingerprint)
-        super().__init__(
-            lengths, self._batch, recipe.batching, seed=recipe.seed, fingerprint=fingerprint
-        )
-
-    def _batch(self, rows: Rows, epoch: int) -> Batch:
-        rows = rows[np.argsort(self.lengths[rows], kind="stable")]
-        targets = [torch.from_numpy(self.targets[row]) for row in rows.tolist()]
-        inputs = (
-            self.word_rows.take(rows)
-            if self.states is None
-            else WordInputs(None, self.states.take(rows))
-        )
-        n_words = sum(map(len, targets))
-        counts = {_LOSS: n_words} | ({adversarial.LOSS: n_words} if self.is_adversarial else {})
-        padded = pad_sequence(targets, batch_first=True, padding_value=-1)
-        return Batch(inputs, rows, counts, padded)
 
 
 def _training(
@@ -217,19 +183,39 @@ def _training(
         rows = [rows[n] for n in used]
         word_rows = WordRows.of(model, rows)
     targets = tag_targets(model, rows, word_rows)
+    n_words = np.array([len(own) for own in targets])
+    flat = np.concatenate(targets)
+    weights = class_weights(recipe.class_weights, "class", model.labels, flat)
     states: CachedStates | None = None
     penalties: Penalties | None = None
     if recipe.tune != "full":
         crf = [] if model.crf is None else [*model.crf.parameters()]
         train_only(model, [*model.out.parameters(), *crf])
-        states = _cached(model, word_rows, resolve_device(recipe.device), out, ranks.rank)
+        lengths = word_rows.table.lengths
+        states = CachedStates.compute(recipe, model, word_rows.take, lengths, n_words, out, ranks)
         if recipe.tune == "probe":
             penalties = {model.out.weight: states.penalty(), **dict.fromkeys(crf, 1.0)}
+
+    def collate(rows: Rows) -> tuple[HeadInputs, Tensor]:
+        inputs = word_rows.take(rows) if states is None else HeadInputs(states=states.take(rows))
+        own = [torch.from_numpy(targets[row]) for row in rows.tolist()]
+        return inputs, pad_sequence(own, batch_first=True, padding_value=-1)
+
+    def sum_losses(emissions: Tensor, goal: Tensor) -> tuple[Tensor, int]:
+        inside, emissions = goal >= 0, emissions.float()  # inside: (sentences, longest)
+        if model.crf is None:
+            scale = None if weights is None else weights.to(emissions.device)
+            return class_cross_entropy(emissions, goal[inside], scale).sum(), len(emissions)
+        padded = emissions.new_zeros(*goal.shape, emissions.shape[1])
+        padded = padded.masked_scatter(inside.unsqueeze(2), emissions)
+        total = model.crf.loss(padded, goal.clamp(min=0), inside.sum(dim=1)).sum()
+        return total, len(emissions)
+
     return Training(
         kind="tag",
         model=model,
-        objective=_objective(recipe, model, np.concatenate(targets)),
-        batches=TagBatches(recipe, word_rows, targets, states),
+        objective=head_objective(recipe, _LOSS, model.encoder, sum_losses),
+        batches=head_batches(recipe, _LOSS, word_rows.table, flat, states, collate, n_words),
         files=recipe.data.files,
         n_rows=len(rows),
         dev=_evaluation(model, dev) if dev else None,
@@ -253,12 +239,12 @@ def tag_targets(
         tags: Sequence[str] = row.tags
         if len(words) < len(tags):
             assert model.scheme is not None
-            tags = _shortened(tags, words.tolist(), model.scheme)
+            tags = _keep_words(tags, words.tolist(), model.scheme)
         found.append(np.array([number[tag] for tag in tags], dtype=np.int64))
     return found
 
 
-def _shortened(tags: Sequence[str], words: Sequence[int], scheme: Scheme) -> tuple[str, ...]:
+def _keep_words(tags: Sequence[str], words: Sequence[int], scheme: Scheme) -> tuple[str, ...]:
     """Return tags of only the words with the indices ``words``; entities lose their other words."""
     spans = [
         (kind, bisect_left(words, start), bisect_left(words, end))
@@ -266,56 +252,6 @@ def _shortened(tags: Sequence[str], words: Sequence[int], scheme: Scheme) -> tup
     ]
     kept = [Entity(*span) for span in spans if span[1] < span[2]]
     return tags_of(kept, len(words), scheme)
-
-
-def _cached(
-    model: TokenClassifier, rows: WordRows, device: torch.device, out: Path, rank: int
-) -> CachedStates:
-    model.to(device).eval()
-
-    def compute(part: Rows) -> Tensor:
-        inputs = rows.take(part).to(device)
-        assert inputs.tokens is not None
-        return model.states(inputs.tokens, inputs.rows)
-
-    items = [len(first) for first in rows.first]
-    path = out / f"states-{rank}.npy"
-    return CachedStates.compute(compute, rows.table.lengths, items, model.encoder, path)
-
-
-def _objective(recipe: TagRecipe, tagger: TokenClassifier, targets: NDArray[np.int64]) -> Objective:
-    weights = class_weights(recipe.class_weights, "class", tagger.labels, targets)
-
-    def objective(model: nn.Module, batch: Batch) -> Losses:
-        inputs, goal = batch.inputs, batch.targets
-        assert isinstance(inputs, WordInputs)
-        assert isinstance(model, TokenClassifier)
-        assert goal is not None
-        inside = goal >= 0  # (sentences, longest)
-        emissions = inputs.emissions(model).float()
-        n_words = len(emissions)
-        if model.crf is None:
-            scale = None if weights is None else weights.to(emissions.device)
-            total = class_cross_entropy(emissions, goal[inside], scale).sum()
-        else:
-            padded = emissions.new_zeros(*goal.shape, emissions.shape[1])
-            padded = padded.masked_scatter(inside.unsqueeze(2), emissions)
-            total = model.crf.loss(padded, goal.clamp(min=0), inside.sum(dim=1)).sum()
-        sums: dict[str, Sum] = {_LOSS: (total, n_words)}
-        if recipe.adversarial.kind != "none":
-            assert inputs.tokens is not None
-            change = adversarial.virtual_adversarial(
-                partial(inputs.emissions, model),
-                emissions,
-                adversarial.symmetric_kl,
-                model.encoder,
-                inputs.tokens,
-                recipe.adversarial,
-            )
-            sums[adversarial.LOSS] = (change, n_words)
-        return Losses(sums, weights={adversarial.LOSS: recipe.adversarial.weight})
-
-    return objective
 
 
 def _evaluation(model: TokenClassifier, dev: Sequence[TaggedTokens]) -> DevMetrics:

@@ -1,11 +1,12 @@
-"""What the trainings of all heads share: their settings, and training of the head only."""
+"""What the trainings of all heads share: settings, inputs, batches and losses, frozen encoders."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -15,16 +16,21 @@ from torch import Tensor, nn
 
 from sbert_search.base import arrays as npy
 from sbert_search.base import files
+from sbert_search.base.device import resolve_device, to_device
+from sbert_search.base.distributed import Ranks
 from sbert_search.base.progress import note, progress
 from sbert_search.errors import ConfigError, CorpusError
+from sbert_search.heads import adversarial
 from sbert_search.heads.adversarial import AdversarialConfig
 from sbert_search.models.encoder.encoder import Encoder
+from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.sequence_classifier import SequenceClassifier
+from sbert_search.models.token_classifier import PerTokenModel
 from sbert_search.text.labelled.texts import LabelKind
 from sbert_search.text.tokens.batching import TOKENS_AT_ONCE, token_batches
 from sbert_search.train.data.token_table import TokenTable
 from sbert_search.train.loop.loop import TrainConfig
-from sbert_search.train.loop.objective import Rows
+from sbert_search.train.loop.objective import Batch, Batches, Losses, Objective, Rows, Sum
 from sbert_search.train.loop.schedule import FEWEST_ROWS
 
 T = TypeVar("T")
@@ -72,6 +78,15 @@ class HeadRecipe(TrainConfig):
                 f"adversarial.kind is {self.adversarial.kind}, which changes the embeddings of the "
                 f"encoder, but tune is {self.tune}; set tune=full."
             )
+
+
+def read_split(
+    read: Callable[[Path], list[T]], key: Callable[[T], str], data: HeadDataConfig
+) -> tuple[list[T], list[T]]:
+    """Read the rows to train on and the dev rows; see `split_rows`."""
+    rows = [row for path in data.files for row in read(path)]
+    rows, held = split_rows(rows, [key(row) for row in rows], data)
+    return rows, held if data.dev is None else read(data.dev)
 
 
 def split_rows(
@@ -135,6 +150,30 @@ def class_weights(
     return torch.tensor(values, dtype=torch.float32)
 
 
+class HeadInputs(NamedTuple):
+    """The input of a head for some rows: their tokens, or the states of a frozen encoder."""
+
+    tokens: PackedTokens | None = None
+    places: Tensor | None = None  # of the tokens that the head reads, int64 (n,); None: all
+    states: Tensor | None = None  # float (n, hidden)
+
+    def encode(self, model: SequenceClassifier | PerTokenModel) -> Tensor:
+        """Compute the states that the head reads, float (n, hidden)."""
+        assert self.tokens is not None
+        if isinstance(model, SequenceClassifier):
+            return model.states(self.tokens)
+        return model.states(self.tokens, self.places)
+
+    def logits(self, model: nn.Module) -> Tensor:
+        """Compute the logits of a head, float32 (n, labels)."""
+        if self.states is not None:
+            assert isinstance(model, SequenceClassifier | PerTokenModel | FrozenClassifier)
+            return model.classify(self.states)
+        places = () if self.places is None else (self.places,)
+        logits: Tensor = model(self.tokens, *places)
+        return logits
+
+
 class CachedStates:
     """The encoder's output states of the training rows, which a head reads, memory-mapped.
 
@@ -150,19 +189,23 @@ class CachedStates:
     @classmethod
     def compute(
         cls,
-        compute: Callable[[Rows], Tensor],
+        recipe: HeadRecipe,
+        model: SequenceClassifier | PerTokenModel,
+        take: Callable[[Rows], HeadInputs],
         lengths: NDArray[np.int64],
         items: Sequence[int] | NDArray[np.int64],
-        encoder: Encoder,
-        path: Path,
+        out: Path,
+        ranks: Ranks,
     ) -> CachedStates:
-        """Compute the states of all rows, by ``compute``, and write them to a temporary file.
+        """Compute the states of all rows, without dropout, and write them to a temporary file.
 
         ``lengths`` counts the tokens of each row, and ``items`` its states. The file's name is
         removed at the end; the system frees its space when the states are no longer used.
         """
+        device, path = resolve_device(recipe.device), out / f"states-{ranks.rank}.npy"
+        model.to(device).eval()
         starts = np.cumsum([0, *items], dtype=np.int64)
-        hidden = encoder.config.hidden_size
+        hidden = model.encoder.config.hidden_size
         shape = (int(starts[-1]), hidden)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)
@@ -180,14 +223,15 @@ class CachedStates:
                     size = starts[rows[-1] + 1] - starts[start]
                     block = np.empty((size, hidden), dtype=np.float32)
                     for part in token_batches(lengths[rows], TOKENS_AT_ONCE):
-                        computed = compute(rows[part]).float().cpu().numpy()
-                        block[_items(starts, rows[part]) - starts[start]] = computed
+                        computed = to_device(take(rows[part]), device).encode(model)
+                        place = _items(starts, rows[part]) - starts[start]
+                        block[place] = computed.float().cpu().numpy()
                     file.write(block)
                     advance(len(rows))
             states = npy.read(files.map_file(path), np.float32, shape)
         finally:
             path.unlink(missing_ok=True)
-        return cls(states, starts, _weights_digest(encoder))
+        return cls(states, starts, _weights_digest(model.encoder))
 
     def penalty(self) -> float:
         """Return the L2 penalty of the weights of a linear layer on the states.
@@ -262,15 +306,62 @@ class FrozenClassifier(nn.Module):
         self.complete().save(path)
 
 
-def cached_states(
-    model: SequenceClassifier, table: TokenTable, device: torch.device, out: Path, rank: int
-) -> CachedStates:
-    """Compute the state of each row that the head reads, by the encoder without dropout."""
-    model.to(device).eval()
-    return CachedStates.compute(
-        lambda rows: model.states(table.pack(rows).to(device)),
-        table.lengths,
-        np.ones(len(table.lengths), dtype=np.int64),
-        model.encoder,
-        out / f"states-{rank}.npy",
-    )
+def head_batches(
+    recipe: HeadRecipe,
+    loss: str,
+    table: TokenTable,
+    labels: NDArray[np.generic],
+    states: CachedStates | None,
+    collate: Callable[[Rows], tuple[HeadInputs, Tensor]],
+    terms: NDArray[np.int64] | None = None,
+) -> Batches:
+    """Plan batches whose rows are sorted by length; ``collate`` makes their inputs and targets.
+
+    ``labels`` are the targets of all rows, and ``terms`` the terms of each in the loss; None: one.
+    """
+    fingerprint, lengths = table.fingerprint(labels), table.lengths
+    if states is not None:
+        fingerprint = states.fingerprint(fingerprint)
+    names = [loss] + [adversarial.LOSS] * (recipe.adversarial.kind != "none")
+
+    def batch(rows: Rows, epoch: int) -> Batch:
+        rows = rows[np.argsort(lengths[rows], kind="stable")]
+        inputs, targets = collate(rows)
+        count = len(rows) if terms is None else int(terms[rows].sum())
+        return Batch(inputs, rows, dict.fromkeys(names, count), targets)
+
+    return Batches(lengths, batch, recipe.batching, seed=recipe.seed, fingerprint=fingerprint)
+
+
+def head_objective(
+    recipe: HeadRecipe,
+    loss: str,
+    encoder: Encoder,
+    sum_losses: Callable[[Tensor, Tensor], tuple[Tensor, int]],
+    *,
+    logits_of: Callable[[HeadInputs, nn.Module], Tensor] = HeadInputs.logits,
+    divergence: adversarial.Divergence = adversarial.symmetric_kl,
+) -> Objective:
+    """Make the objective of a head: the loss of logits and targets, and that of perturbations.
+
+    ``sum_losses`` returns the sum of the losses and the number of its terms.
+    """
+    config = recipe.adversarial
+
+    def objective(model: nn.Module, batch: Batch) -> Losses:
+        inputs = batch.inputs
+        assert isinstance(inputs, HeadInputs)
+        assert batch.targets is not None
+        logits = logits_of(inputs, model)
+        total, count = sum_losses(logits, batch.targets)
+        sums: dict[str, Sum] = {loss: (total, count)}
+        if config.kind != "none":
+            assert inputs.tokens is not None
+            forward = partial(logits_of, inputs, model)
+            change = adversarial.virtual_adversarial(
+                forward, logits, divergence, encoder, inputs.tokens, config
+            )
+            sums[adversarial.LOSS] = (change, count)
+        return Losses(sums, weights={adversarial.LOSS: config.weight})
+
+    return objective

@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
+from sbert_search.base.device import to_device
 from sbert_search.base.progress import warn
-from sbert_search.errors import ConfigError, CorpusError, TrainingError
+from sbert_search.errors import ConfigError, TrainingError
 from sbert_search.evaluate.metrics.classification import (
     accuracy,
     confusion,
@@ -22,13 +23,13 @@ from sbert_search.evaluate.metrics.classification import (
     macro_f1_of,
     matthews,
 )
+from sbert_search.heads.training import HeadInputs
 from sbert_search.heads.windows import TRUNCATED, Window, encode_windows, encode_words, join_words
-from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.models.token_classifier import QuestionAnswerer, TokenClassifier
 from sbert_search.records import LabelledText, Question, TaggedTokens
 from sbert_search.tag_schemes import OUTSIDE
-from sbert_search.text.labelled.texts import LabelKind
+from sbert_search.text.labelled.texts import LabelKind, class_indices
 from sbert_search.text.tokens.batching import TOKENS_AT_ONCE, token_batches
 from sbert_search.train.data.token_table import TokenTable
 from sbert_search.train.loop.objective import Rows
@@ -38,11 +39,6 @@ _AT_ONCE = 4096  # texts tokenised at once
 
 def encode_rows(model: SequenceClassifier, rows: Sequence[LabelledText]) -> TokenTable:
     """Tokenise rows, all single texts or all pairs; a warning says how many were truncated."""
-    if len({row.text2 is None for row in rows}) > 1:
-        single = next(row for row in rows if row.text2 is None)
-        raise CorpusError(
-            f"{single.source}: one text, while other rows have two; use files of one kind."
-        )
     ids, types, n_long = list[NDArray[np.int32]](), list[NDArray[np.uint8]](), 0
     for start in range(0, len(rows), _AT_ONCE):
         encoded = model.encode([(row.text, row.text2) for row in rows[start : start + _AT_ONCE]])
@@ -57,20 +53,19 @@ def encode_rows(model: SequenceClassifier, rows: Sequence[LabelledText]) -> Toke
 
 
 def targets_of(model: SequenceClassifier, rows: Sequence[LabelledText]) -> NDArray[np.generic]:
-    """Return the targets of rows.
+    """Return the targets of rows; a class that the model does not have is an error.
 
     One class: its index, int64 (n,). Several classes: 1 for each of them and else 0, float32 (n,
     labels). A number: float32 (n,).
     """
     if model.kind == "number":
         return np.array([row.label for row in rows], dtype=np.float32)
-    number = {label: n for n, label in enumerate(model.labels)}
+    classes = class_indices(rows, model.labels)
     if model.kind == "class":
-        return np.array([number[str(row.label)] for row in rows], dtype=np.int64)
-    targets = np.zeros((len(rows), len(number)), dtype=np.float32)
-    for n, row in enumerate(rows):
-        assert isinstance(row.label, tuple)
-        targets[n, [number[name] for name in row.label]] = 1
+        return np.array([own[0] for own in classes], dtype=np.int64)
+    targets = np.zeros((len(rows), len(model.labels)), dtype=np.float32)
+    for row, own in zip(targets, classes, strict=True):
+        row[own] = 1
     return targets
 
 
@@ -138,38 +133,14 @@ class WordRows:
         first = [place[word] for place, word in zip(places, words, strict=True)]
         return cls(TokenTable.join(ids), first, words)
 
-    def take(self, rows: Rows) -> WordInputs:
+    def take(self, rows: Rows) -> HeadInputs:
         """Make the input of the model for some sentences."""
         tokens = self.table.pack(rows)
         starts = np.cumsum([0, *tokens.lengths])
         places = [
             self.first[row] + start for row, start in zip(rows.tolist(), starts, strict=False)
         ]
-        return WordInputs(tokens, torch.from_numpy(np.concatenate(places)))
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class WordInputs:
-    """The input of a tagger for some sentences.
-
-    ``rows`` is the index in ``tokens`` of the first token of each word, int64 (words,); or, if
-    ``tokens`` is None, the states of these tokens, float (words, hidden).
-    """
-
-    tokens: PackedTokens | None
-    rows: Tensor
-
-    def to(self, device: torch.device) -> WordInputs:
-        """Copy the tensors to a device."""
-        tokens = None if self.tokens is None else self.tokens.to(device)
-        return WordInputs(tokens, self.rows.to(device))
-
-    def emissions(self, model: TokenClassifier) -> Tensor:
-        """Compute the logits of the words, float32 (words, labels)."""
-        if self.tokens is None:
-            return model.classify(self.rows)
-        logits: Tensor = model(self.tokens, self.rows)
-        return logits
+        return HeadInputs(tokens, torch.from_numpy(np.concatenate(places)))
 
 
 def predict_emissions(model: TokenClassifier, rows: WordRows) -> list[NDArray[np.float32]]:
@@ -178,7 +149,7 @@ def predict_emissions(model: TokenClassifier, rows: WordRows) -> list[NDArray[np
     device = model.out.weight.device
     with torch.no_grad():
         for part in token_batches(rows.table.lengths, TOKENS_AT_ONCE):
-            logits = rows.take(part).to(device).emissions(model).float().cpu().numpy()
+            logits = to_device(rows.take(part), device).logits(model).float().cpu().numpy()
             ends = np.cumsum([len(rows.first[row]) for row in part.tolist()])
             for row, own in zip(part.tolist(), np.split(logits, ends[:-1]), strict=True):
                 found[row] = own
@@ -275,19 +246,7 @@ class WindowRows:
         return found
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class WindowInputs:
-    """Some windows, with the hidden states of their tokens if the encoder is frozen."""
-
-    tokens: PackedTokens
-    states: Tensor | None  # (tokens, hidden); None: the encoder computes them
-
-    def to(self, device: torch.device) -> WindowInputs:
-        """Copy the tensors to a device."""
-        states = None if self.states is None else self.states.to(device)
-        return WindowInputs(self.tokens.to(device), states)
-
-    def logits(self, model: QuestionAnswerer) -> Tensor:
-        """Compute logits of starts and of ends, float32 (2, windows, longest)."""
-        flat = model(self.tokens) if self.states is None else model.classify(self.states)
-        return self.tokens.pad(flat.float(), _FILL).permute(2, 0, 1)
+def window_logits(inputs: HeadInputs, model: nn.Module) -> Tensor:
+    """Compute logits of starts and of ends of windows, float32 (2, windows, longest)."""
+    assert inputs.tokens is not None
+    return inputs.tokens.pad(inputs.logits(model).float(), _FILL).permute(2, 0, 1)

@@ -7,24 +7,35 @@ import hashlib
 import json
 from collections.abc import Mapping
 from html import escape
+from pathlib import Path
+
+
+def read_page_file(module: str, name: str) -> str:
+    """Read a file of the folder ``page_files`` beside a module, given as its ``__file__``."""
+    return (Path(module).with_name("page_files") / name).read_text(encoding="utf-8")
+
+
+def embed_json(data: object) -> str:
+    """Return data as JSON that cannot end the element of a page in which it stands."""
+    return json.dumps(data).replace("<", "\\u003c")
 
 
 def fill_page(
-    template: str, *, title: str, style: str, script: str, data: Mapping[str, object]
+    template: str, *, title: str, style: str, script: str, data: Mapping[str, str]
 ) -> str:
-    """Put title, style, data (as JSON) and script into a template.
+    """Put title, style, script and data into a template, whose places are such as ``{{TITLE}}``.
 
-    The places of the template are ``{{POLICY}}``, ``{{TITLE}}``, ``{{STYLE}}``, ``{{DATA}}`` and
-    ``{{SCRIPT}}``. The content security policy of the page allows only its own style and script, by
-    their hashes, so that no text in the data can run code and nothing is fetched.
+    ``data`` is by place. At ``{{POLICY}}``, the content security policy of the page allows only its
+    own style and script, by their hashes, so that no text in the data can run code and nothing is
+    fetched.
     """
     parts = {
         "POLICY": f"default-src 'none'; style-src {hash_of(style)}; script-src {hash_of(script)}; "
         "base-uri 'none'; form-action 'none'",
         "TITLE": escape(title),
         "STYLE": style,
-        "DATA": json.dumps(data).replace("<", "\\u003c"),  # no text can close the element
         "SCRIPT": script,
+        **data,
     }
     page, *rest = template.split("{{")
     for part in rest:

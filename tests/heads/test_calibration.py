@@ -15,14 +15,14 @@ from sbert_search.heads.calibration import (
 
 
 def test_calibration_error_by_hand() -> None:
-    # Bins of width 0.2: (0.4, 0.6] has mean confidence 0.5 and accuracy 0; (0.8, 1] has 0.95 and
-    # 2/3. The weights are 1/4 and 3/4.
-    error = expected_calibration_error([0.5, 0.9, 0.95, 1.0], [0, 1, 0, 1], bins=5)
-    assert error == pytest.approx(0.25 * 0.5 + 0.75 * (0.95 - 2 / 3))
+    # Bins of width 1/15: (7/15, 8/15] has mean confidence 0.5 and accuracy 0; (14/15, 1] has 0.97
+    # and 2/3. The weights are 1/4 and 3/4.
+    error = expected_calibration_error([0.5, 0.94, 0.97, 1.0], [0, 1, 0, 1])
+    assert error == pytest.approx(0.25 * 0.5 + 0.75 * (0.97 - 2 / 3))
     assert expected_calibration_error([0.0, 1.0], [0, 1]) == 0
     # The border 0.2 belongs to the bin below it, so that the two errors do not cancel out.
-    assert expected_calibration_error([0.2, 0.21], [1, 0], bins=5) == pytest.approx(1.01 / 2)
-    with pytest.raises(ValueError, match="at least 1 value"):
+    assert expected_calibration_error([0.2, 0.21], [1, 0]) == pytest.approx(1.01 / 2)
+    with pytest.raises(ValueError, match="at least 1"):
         expected_calibration_error([], [])
 
 

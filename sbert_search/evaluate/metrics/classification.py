@@ -28,9 +28,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from sbert_search.evaluate.metrics.significance import (
     DRAWS,
-    LEVEL,
     Difference,
     draw_counts,
+    equal_lists,
     percentiles,
     resampled,
     swaps,
@@ -43,9 +43,7 @@ Floats = NDArray[np.float64]
 
 def confusion(predicted: ArrayLike, gold: ArrayLike, n_classes: int) -> Floats:
     """Count the items by gold and predicted class, (n_classes, n_classes)."""
-    p, g = np.asarray(predicted, dtype=np.int64), np.asarray(gold, dtype=np.int64)
-    if p.shape != g.shape or p.ndim != 1:
-        raise ValueError(f"Shapes {p.shape} and {g.shape} are not two lists of equal length.")
+    p, g = (values.astype(np.int64) for values in equal_lists(predicted, gold))
     if len(p) and not (min(p.min(), g.min()) >= 0 and max(p.max(), g.max()) < n_classes):
         raise ValueError(f"An index of a class is outside 0 to {n_classes - 1}.")
     cells = np.bincount(g * n_classes + p, minlength=n_classes**2)
@@ -56,11 +54,6 @@ def accuracy(counts: ArrayLike) -> Floats:
     """Share of items whose predicted class is right, (...)."""
     table = np.asarray(counts, dtype=np.float64)
     return _ratio(_diagonal(table).sum(-1), table.sum((-2, -1)))
-
-
-def f1_by_class(counts: ArrayLike) -> Floats:
-    """F1 of each class, (..., classes); 0 for a class that no item has or is predicted to have."""
-    return f1(*_sums(counts))
 
 
 def macro_f1(counts: ArrayLike) -> Floats:
@@ -134,7 +127,7 @@ def normalize_answer(text: str) -> str:
 def exact_match(predicted: str, accepted: Sequence[str]) -> float:
     """1 if the normalised answer equals an accepted one, else 0; "" and () mean no answer."""
     own = normalize_answer(predicted)
-    return max(float(own == normalize_answer(text)) for text in _accepted(accepted))
+    return max(float(own == normalize_answer(text)) for text in _non_blank(accepted))
 
 
 def answer_f1(predicted: str, accepted: Sequence[str]) -> float:
@@ -143,10 +136,10 @@ def answer_f1(predicted: str, accepted: Sequence[str]) -> float:
     If one of the two answers has no words left, the value is 1 if both have none, else 0.
     """
     own = normalize_answer(predicted).split()
-    return max(_overlap(own, normalize_answer(text).split()) for text in _accepted(accepted))
+    return max(_overlap(own, normalize_answer(text).split()) for text in _non_blank(accepted))
 
 
-def _accepted(accepted: Sequence[str]) -> Sequence[str]:
+def _non_blank(accepted: Sequence[str]) -> Sequence[str]:
     """Return the answers that have words after normalisation; if no answer has any, ``[""]``."""
     return [text for text in accepted if normalize_answer(text)] or [""]
 
@@ -197,23 +190,23 @@ def entity_scores(
 
 
 def scores_by_type(
-    gold: Sequence[Tags], predicted: Sequence[Tags], scheme: Scheme, *, strict: bool = False
+    gold: Sequence[Tags], predicted: Sequence[Tags], scheme: Scheme
 ) -> dict[str, EntityScores]:
     """Score the entities of each type, sorted by type."""
-    pairs = _found(gold, predicted, scheme, strict)
+    pairs = _entity_sets(gold, predicted, scheme)
     kinds = sorted({entity.kind for pair in pairs for found in pair for entity in found})
     return {kind: EntityScores(*_counts(pairs, kind).sum(axis=0).tolist()) for kind in kinds}
 
 
 def sentence_counts(
     gold: Sequence[Tags], predicted: Sequence[Tags], scheme: Scheme, *, strict: bool = False
-) -> NDArray[np.float64]:
+) -> Floats:
     """Count matched, predicted and gold entities of each sentence, (sentences, 3)."""
-    return _counts(_found(gold, predicted, scheme, strict)).astype(np.float64)
+    return _counts(_entity_sets(gold, predicted, scheme, strict)).astype(np.float64)
 
 
-def _found(
-    gold: Sequence[Tags], predicted: Sequence[Tags], scheme: Scheme, strict: bool
+def _entity_sets(
+    gold: Sequence[Tags], predicted: Sequence[Tags], scheme: Scheme, strict: bool = False
 ) -> list[tuple[set[Entity], set[Entity]]]:
     for number, (a, b) in enumerate(zip(gold, predicted, strict=True)):
         if len(a) != len(b):
@@ -239,17 +232,12 @@ Statistic = Callable[[Floats], Floats]
 
 
 def interval_of_sums(
-    counts: ArrayLike,
-    statistic: Statistic,
-    *,
-    draws: int = DRAWS,
-    level: float = LEVEL,
-    seed: int = 0,
+    counts: ArrayLike, statistic: Statistic, *, draws: int = DRAWS, seed: int = 0
 ) -> tuple[float, float]:
     """Percentile bootstrap interval of a metric, by what each item adds to the sums, (n, sums)."""
     table, rng = np.asarray(counts, dtype=np.float64), np.random.default_rng(seed)
     values = [statistic(draw_counts(picks) @ table) for picks in resampled(rng, len(table), draws)]
-    return percentiles(np.concatenate(values), level)
+    return percentiles(np.concatenate(values))
 
 
 def compare_sums(
@@ -258,7 +246,6 @@ def compare_sums(
     statistic: Statistic,
     *,
     draws: int = DRAWS,
-    level: float = LEVEL,
     seed: int = 0,
 ) -> Difference:
     """Compare a metric of two systems by what each item adds to their sums, (n, sums)."""
@@ -270,7 +257,7 @@ def compare_sums(
     for picks in resampled(rng, n, draws):
         weights = draw_counts(picks)
         gains.append(statistic(weights @ b) - statistic(weights @ a))
-    low, high = percentiles(np.concatenate(gains), level)
+    low, high = percentiles(np.concatenate(gains))
     null = []
     for swap in swaps(rng, n, draws):
         moved = swap @ (b - a)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sbert_search.errors import EvaluationError, TrainingError
+from sbert_search.evaluate.metrics.significance import equal_lists
 
 
 def spearman(predicted: ArrayLike, gold: ArrayLike) -> float:
@@ -18,12 +19,12 @@ def spearman(predicted: ArrayLike, gold: ArrayLike) -> float:
     EvaluationError if a value is not finite, or if the correlation is undefined: of fewer than 2
     values, or of values that are all equal.
     """
-    return float(_stats().spearmanr(*_checked(predicted, gold)).statistic)
+    return float(_stats().spearmanr(*_check_scores(predicted, gold)).statistic)
 
 
 def pearson(predicted: ArrayLike, gold: ArrayLike) -> float:
     """Pearson's linear correlation, with the errors of `spearman`."""
-    return float(_stats().pearsonr(*_checked(predicted, gold)).statistic)
+    return float(_stats().pearsonr(*_check_scores(predicted, gold)).statistic)
 
 
 def ranks(values: ArrayLike) -> NDArray[np.float64]:
@@ -32,12 +33,10 @@ def ranks(values: ArrayLike) -> NDArray[np.float64]:
     return ranked
 
 
-def _checked(
+def _check_scores(
     predicted: ArrayLike, gold: ArrayLike
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    x, y = np.asarray(predicted, dtype=np.float64), np.asarray(gold, dtype=np.float64)
-    if x.ndim != 1 or x.shape != y.shape:
-        raise ValueError(f"Shapes {x.shape} and {y.shape} are not two lists of equal length.")
+    x, y = equal_lists(predicted, gold)
     if len(x) < 2:
         raise EvaluationError(
             f"The number of scored rows is {len(x)}; a correlation needs at least 2."

@@ -22,15 +22,15 @@ def alignment(first: Vectors, second: Vectors) -> float:
     return float(np.square(first - second).sum(axis=1).mean())
 
 
-def uniformity(vectors: Vectors, t: float = 2.0) -> float:
+def uniformity(vectors: Vectors) -> float:
     """Logarithm of the mean Gaussian potential of all pairs of at least 2 unit vectors, (n, dim).
 
-    From -4t (two opposite vectors) to 0 (all vectors equal).
+    From -8 (two opposite vectors) to 0 (all vectors equal).
     """
     n, total = len(vectors), 0.0
     for start in range(0, n, _ROWS):
         squared = 2 - 2 * (vectors[start : start + _ROWS] @ vectors[start:].T)
-        potentials = np.exp(-t * squared)
+        potentials = np.exp(-2 * squared)
         within = potentials[:, : len(potentials)]  # pairs that this block counts in both orders
         total += 2 * potentials.sum(dtype=np.float64) - within.sum(dtype=np.float64)
     return float(np.log((total - n) / (n * (n - 1))))  # without pairs of a text with itself

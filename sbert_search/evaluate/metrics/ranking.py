@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from itertools import groupby
 from types import ModuleType
 
@@ -34,35 +35,14 @@ _NAMES = {  # names in ir-measures by the names of this package
 }
 
 
-def ndcg_at_k(run: Run, qrels: Qrels, k: int = 10) -> PerQuery:
-    """Sum of grade / log2(rank + 1) over the first k hits, divided by the best possible sum.
-
-    Source: Järvelin & Kekäläinen 2002, Cumulated gain-based evaluation; trec_eval ``ndcg_cut``.
-    """
-    return _one(f"nDCG@{k}", run, qrels)
-
-
-def recall_at_k(run: Run, qrels: Qrels, k: int = 100) -> PerQuery:
-    """Share of a query's relevant documents (grade at least 1) among the first k hits."""
-    return _one(f"recall@{k}", run, qrels)
-
-
-def mrr_at_k(run: Run, qrels: Qrels, k: int = 10) -> PerQuery:
-    """1 / rank of the first relevant document; 0 if none is among the first k."""
-    return _one(f"MRR@{k}", run, qrels)
-
-
-def average_precision(run: Run, qrels: Qrels) -> PerQuery:
-    """Mean over the relevant documents of the precision at their ranks; 0 if not retrieved."""
-    return _one("MAP", run, qrels)
-
-
 def score_run(
     run: Run, qrels: Qrels, measures: Iterable[str] = DEFAULT_MEASURES
 ) -> dict[str, PerQuery]:
     """Compute metrics, such as nDCG@10, of a run: ``scores[measure][query_id]``, in qrels' order.
 
     Hits with equal scores rank in the order of the mapping. Queries without judgements are ignored.
+
+    Source of nDCG: Järvelin & Kekäläinen 2002, Cumulated gain-based evaluation.
     """
     ir_measures = _ir_measures()
     names = {_parse(ir_measures, name): name for name in measures}
@@ -80,10 +60,6 @@ def mean(per_query: Mapping[str, float]) -> float:
     if not per_query:
         raise ValueError("The mean over no queries is undefined.")
     return sum(per_query.values()) / len(per_query)
-
-
-def _one(name: str, run: Run, qrels: Qrels) -> PerQuery:
-    return score_run(run, qrels, [name])[name]
 
 
 def _by_rank(query: str, hits: Mapping[str, float]) -> dict[str, float]:
@@ -116,15 +92,17 @@ def _ir_measures() -> ModuleType:
     return ir_measures
 
 
+def tie_hash(query: str, document: str) -> int:
+    """Return the hash by which documents with equal scores for a query are ordered."""
+    return xxhash.xxh3_64_intdigest(f"{query}\0{document}".encode())
+
+
 def ties_by_hash(run: Run, first: int = 0) -> dict[str, dict[str, float]]:
-    """Return a run whose hits with equal scores, after ``first`` ones, are ordered by a hash."""
+    """Order hits with equal scores by `tie_hash`; the first ``first`` stay before the others."""
 
     def ordered(query_id: str, hits: Mapping[str, float]) -> Iterator[tuple[str, float]]:
-        def key(doc_id: str) -> int:
-            return xxhash.xxh3_64_intdigest(f"{query_id}\0{doc_id}".encode())
-
         ranks = {doc_id: rank for rank, doc_id in enumerate(hits)}
         for (score, _), tied in groupby(hits, lambda each: (hits[each], ranks[each] < first)):
-            yield from ((doc_id, score) for doc_id in sorted(tied, key=key))
+            yield from ((doc_id, score) for doc_id in sorted(tied, key=partial(tie_hash, query_id)))
 
     return {query_id: dict(ordered(query_id, hits)) for query_id, hits in run.items()}

@@ -57,7 +57,7 @@ def mean_interval(
 
     For a single value, or if all values are equal, both ends are the mean.
     """
-    (checked,) = _checked(values)
+    (checked,) = _finite_lists(values)
     if (checked == checked[0]).all():  # their mean can differ from them by a rounding error
         return float(checked[0]), float(checked[0])
     mean = float(checked.mean())
@@ -79,13 +79,12 @@ def compare_means(
     second: ArrayLike,
     *,
     draws: int = DRAWS,
-    level: float = LEVEL,
     seed: int = 0,
 ) -> Difference:
     """Compare the means of two systems' values of the same items, in the same order, (n,)."""
-    a, b = _checked(first, second)
+    a, b = _finite_lists(first, second)
     gains, rng = b - a, np.random.default_rng(seed)
-    low, high = mean_interval(gains, draws=draws, level=level, seed=seed)
+    low, high = mean_interval(gains, draws=draws, seed=seed)
     flipped = [gains.sum() - 2 * (swap @ gains) for swap in swaps(rng, len(gains), draws)]
     null = np.concatenate(flipped) / len(gains)
     value = float(gains.mean())
@@ -99,7 +98,6 @@ def compare_correlations(
     *,
     kind: Correlation = "spearman",
     draws: int = DRAWS,
-    level: float = LEVEL,
     seed: int = 0,
 ) -> Difference:
     """Compare the correlations of two systems' scores with gold scores of the same items, (n,).
@@ -108,7 +106,7 @@ def compare_correlations(
     of two systems have no common scale. So the test exchanges the ranks that the systems give to an
     item (for Pearson's correlation, the standardised scores).
     """
-    checked = _checked(first, second, gold)
+    checked = _finite_lists(first, second, gold)
     if any((values == values[0]).all() for values in checked):
         raise ValueError("All values of one argument are equal; the correlation is undefined.")
     prepare: Callable[[Floats], _Prepared] = _Ranked if kind == "spearman" else _Unranked
@@ -119,9 +117,9 @@ def compare_correlations(
         counts = draw_counts(picks)
         a, b, g = (values.weighted(counts) for values in prepared)
         gains.append(weighted_pearson(b, g, counts) - weighted_pearson(a, g, counts))
-    low, high = percentiles(np.concatenate(gains), level)
-    a, b, g = (_standardised(values.whole) for values in prepared)
-    null = np.concatenate([_exchanged(a, b, g, swap) for swap in swaps(rng, n, draws)])
+    low, high = percentiles(np.concatenate(gains))
+    a, b, g = (_standardise(values.whole) for values in prepared)
+    null = np.concatenate([_exchange(a, b, g, swap) for swap in swaps(rng, n, draws)])
     null = null[~np.isnan(null)]  # an exchange can make all values of a system equal
     value = float((b - a) @ g / n)
     return Difference(value, low, high, two_sided(null, value))
@@ -173,18 +171,25 @@ class _Ranked:
 _Prepared = _Unranked | _Ranked
 
 
-def _checked(*lists: ArrayLike) -> list[Floats]:
+def equal_lists(*lists: ArrayLike, fewest: int = 0) -> list[Floats]:
+    """Return lists of equal length, at least ``fewest``, as float64 (n,) each."""
     arrays = [np.asarray(values, dtype=np.float64) for values in lists]
     shapes = {array.shape for array in arrays}
-    if len(shapes) > 1 or arrays[0].ndim != 1 or not arrays[0].size:
+    if len(shapes) > 1 or arrays[0].ndim != 1 or len(arrays[0]) < fewest:
         shown = " and ".join(str(array.shape) for array in arrays)
-        raise ValueError(f"Shapes {shown} are not equally long lists of at least 1 value.")
+        raise ValueError(f"Shapes {shown} are not lists of one length of at least {fewest}.")
+    return arrays
+
+
+def _finite_lists(*lists: ArrayLike) -> list[Floats]:
+    arrays = equal_lists(*lists, fewest=1)
     if not all(np.isfinite(array).all() for array in arrays):
         raise ValueError("A value is not finite; differences are undefined.")
     return arrays
 
 
-def _blocks(n: int, draws: int) -> Iterator[int]:
+def draw_blocks(n: int, draws: int) -> Iterator[int]:
+    """Yield the numbers of draws, of n items each, that are computed together."""
     size = max(1, _CELLS // n)
     for start in range(0, draws, size):
         yield min(size, draws - start)
@@ -192,13 +197,13 @@ def _blocks(n: int, draws: int) -> Iterator[int]:
 
 def resampled(rng: np.random.Generator, n: int, draws: int) -> Iterator[NDArray[np.int64]]:
     """Yield blocks of resamples: indices of items drawn with replacement, (block, n)."""
-    for block in _blocks(n, draws):
+    for block in draw_blocks(n, draws):
         yield rng.integers(0, n, (block, n))
 
 
 def swaps(rng: np.random.Generator, n: int, draws: int) -> Iterator[Floats]:
     """Yield blocks of exchanges: 1 where the systems exchange an item, else 0, (block, n)."""
-    for block in _blocks(n, draws):
+    for block in draw_blocks(n, draws):
         bits = np.unpackbits(rng.integers(0, 256, (block, -(-n // 8)), dtype=np.uint8), axis=1)
         yield bits[:, :n].astype(np.float64)
 
@@ -224,7 +229,7 @@ def weighted_pearson(x: Floats, y: Floats, weights: Floats) -> Floats:
         return np.asarray(covariance / np.sqrt(x_var * y_var))
 
 
-def _exchanged(a: Floats, b: Floats, gold: Floats, swap: Floats) -> Floats:
+def _exchange(a: Floats, b: Floats, gold: Floats, swap: Floats) -> Floats:
     """Difference of the correlations after an exchange of items, (block,); NaN if undefined."""
     # The sums in a correlation are linear in ``swap``, so one product gives a sum for all draws.
     n, moved = len(a), b - a
@@ -239,7 +244,7 @@ def _exchanged(a: Floats, b: Floats, gold: Floats, swap: Floats) -> Floats:
     return correlation(b, -1) - correlation(a, 1)
 
 
-def _standardised(values: Floats) -> Floats:
+def _standardise(values: Floats) -> Floats:
     centred = values - values.mean()
     return np.asarray(centred / np.sqrt((centred**2).mean()))
 
@@ -261,9 +266,9 @@ def _bca(normal: float, skew: float) -> float:
     return NormalDist().cdf(skew + shifted / max(1 - skew * shifted, 0.01))
 
 
-def percentiles(draws: Floats, level: float) -> tuple[float, float]:
+def percentiles(draws: Floats) -> tuple[float, float]:
     """Return the ends of the percentile interval of a bootstrap; NaN draws are left out."""
-    low, high = np.nanquantile(draws, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.nanquantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)
 
 

@@ -352,11 +352,11 @@ def _evaluate(
             results[remedy] = []
             for task in tasks:
                 note(f"{task.name}, remedy {remedy}")
-                results[remedy].append(_evaluated(task, mapped, data))
+                results[remedy].append(evaluate_vectors(task, mapped, data))
     return results
 
 
-def _evaluated(task: EvalTask, embedder: TextEmbedder, data: Path) -> Evaluation:
+def evaluate_vectors(task: EvalTask, embedder: TextEmbedder, data: Path) -> Evaluation:
     """Evaluate the vectors: words, which hybrid search compares too, are the same for all."""
     if task.kind == "sts":
         return evaluate_sts(task, embedder, data=data)

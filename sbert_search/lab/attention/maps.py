@@ -24,7 +24,7 @@ from sbert_search.base.progress import note, warn
 from sbert_search.config import to_mapping
 from sbert_search.errors import ConfigError
 from sbert_search.lab.inputs import framing_ids
-from sbert_search.lab.templates import fill_page
+from sbert_search.lab.templates import embed_json, fill_page, read_page_file
 from sbert_search.models.encoder.encoder import Encoder
 from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.encoder.weights import load_encoder
@@ -113,7 +113,6 @@ def head_figures(sums: Tensor, tokens: int) -> tuple[HeadFigures, ...]:
     )
 
 
-_FILES = Path(__file__).parent / "page_files"
 STEPS = 65_535  # a probability p is stored as the 16-bit integer round(p * STEPS)
 
 
@@ -126,16 +125,12 @@ def make_page(record: Mapping[str, object], probabilities: NDArray[np.float32]) 
     steps = np.round(probabilities.astype(np.float64) * STEPS).astype("<u2")
     data = {**record, "steps": STEPS, "values": base64.b64encode(steps.tobytes()).decode()}
     return fill_page(
-        _read("attention.html"),
+        read_page_file(__file__, "attention.html"),
         title=f"Attention of {record['model']}",
-        style=_read("attention.css"),
-        script=_read("attention.js"),
-        data=data,
+        style=read_page_file(__file__, "attention.css"),
+        script=read_page_file(__file__, "attention.js"),
+        data={"DATA": embed_json(data)},
     )
-
-
-def _read(name: str) -> str:
-    return (_FILES / name).read_text(encoding="utf-8")
 
 
 PAGE_NUMBERS = 20_000_000  # largest number of probabilities on a page, which then has 55 MB

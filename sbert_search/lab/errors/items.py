@@ -201,32 +201,32 @@ def _item(judged: _Judged, corpus: _Corpus, reader: WordReader) -> ErrorItem:
     query, best = judged.query, _best(judged, corpus)
     ranks = [judged.ranks[doc_id] for doc_id in judged.relevant if doc_id in judged.ranks]
     missing = len(judged.relevant) - len(ranks)
-    found = [_described(doc_id, judged, corpus, reader) for doc_id in list(judged.ranks)[:SHOWN]]
+    found = [_describe(doc_id, judged, corpus, reader) for doc_id in list(judged.ranks)[:SHOWN]]
     first = found[0] if found else None
     return ErrorItem(
         item=query.query_id,
         value=judged.value,
         texts=(query.text,),
         words=(reader.length(query.text),),
-        expected=_where(ranks, missing),
+        expected=_describe_ranks(ranks, missing),
         came=f"{first.doc_id}: {cut(first.text, 50)}" if first else "nothing",
         shared=() if best is None else reader.words_among(query.text, corpus.known[best][0]),
         features=_features(judged, corpus, reader),
         relevant=tuple(
-            _described(doc_id, judged, corpus, reader) for doc_id in judged.relevant[:SHOWN]
+            _describe(doc_id, judged, corpus, reader) for doc_id in judged.relevant[:SHOWN]
         ),
         found=tuple(found),
     )
 
 
-def _where(ranks: Sequence[int], missing: int) -> str:
+def _describe_ranks(ranks: Sequence[int], missing: int) -> str:
     shown = ", ".join(f"{rank:,}" for rank in ranks[:SHOWN])
     more = ", ..." if len(ranks) > SHOWN else ""
     at = [f"at rank {shown}{more}"] if ranks else []
     return "; ".join([*at, *([f"{missing:,} not found"] if missing else [])])
 
 
-def _described(doc_id: str, judged: _Judged, corpus: _Corpus, reader: WordReader) -> JudgedText:
+def _describe(doc_id: str, judged: _Judged, corpus: _Corpus, reader: WordReader) -> JudgedText:
     text = corpus.texts.get(doc_id)
     terms, words = corpus.known.get(doc_id, (frozenset[int](), 0))
     missing = "(not in the corpus)" if text is None else "(no text)"
@@ -283,8 +283,8 @@ def analyze_pairs(
             value=errors[at],
             texts=(pairs[at][1].text1, pairs[at][1].text2),
             words=lengths[at],
-            expected=f"gold {gold[at]:.4g}, rank {_shown(places[1][at])} of {n:,}",
-            came=f"score {predicted[at]:.4f}, rank {_shown(places[0][at])} of {n:,}",
+            expected=f"gold {gold[at]:.4g}, rank {_format_rank(places[1][at])} of {n:,}",
+            came=f"score {predicted[at]:.4f}, rank {_format_rank(places[0][at])} of {n:,}",
             shared=reader.shared(pairs[at][1].text1, pairs[at][1].text2),
             forms=reader.shared(pairs[at][1].text2, pairs[at][1].text1),
             features=features[at],
@@ -294,6 +294,6 @@ def analyze_pairs(
     return Analysed(errors, features, items)
 
 
-def _shown(rank: float) -> str:
+def _format_rank(rank: float) -> str:
     """Format a rank, which may be a fraction: equal scores share the mean of their ranks."""
     return f"{rank:,.10g}"

@@ -12,7 +12,7 @@ from sbert_search.base.svg import COLOUR, COLOURS, Axis, Panel, document
 from sbert_search.config import to_mapping
 from sbert_search.errors import ConfigError
 from sbert_search.lab.errors.slices import ErrorSlice, shown
-from sbert_search.lab.templates import fill_page
+from sbert_search.lab.templates import embed_json, fill_page, read_page_file
 
 Table = tuple[list[str], list[list[object]]]
 _CUT = 60  # characters of a text in a table
@@ -99,9 +99,9 @@ class ErrorReport:
                 shown(each.high),
                 each.items,
                 each.mean,
-                _ends(each.interval),
+                _format_interval(each.interval),
                 "-" if each.difference is None else f"{each.difference:+.4f}",
-                _ends(each.difference_interval, signed=True),
+                _format_interval(each.difference_interval, signed=True),
                 "worse" if each.worse else "",
             ]
             for each in self.slices
@@ -137,29 +137,22 @@ def cut(text: str, most: int = _CUT) -> str:
     return line if len(line) <= most and len(text) <= 4 * most else f"{line[: most - 3]}..."
 
 
-def _ends(interval: tuple[float, float] | None, *, signed: bool = False) -> str:
+def _format_interval(interval: tuple[float, float] | None, *, signed: bool = False) -> str:
     if interval is None:
         return "-"
     sign = "+" if signed else ""
     return f"{interval[0]:{sign}.4f} to {interval[1]:{sign}.4f}"
 
 
-_FILES = Path(__file__).parent / "page_files"
-
-
 def make_page(report: ErrorReport) -> str:
     """Return a page with the slices, and the worst items with their texts."""
     return fill_page(
-        _read("errors.html"),
+        read_page_file(__file__, "errors.html"),
         title=f"Errors of {report.model} on {report.task}",
-        style=_read("errors.css"),
-        script=_read("errors.js"),
-        data=report.to_mapping(),
+        style=read_page_file(__file__, "errors.css"),
+        script=read_page_file(__file__, "errors.js"),
+        data={"DATA": embed_json(report.to_mapping())},
     )
-
-
-def _read(name: str) -> str:
-    return (_FILES / name).read_text(encoding="utf-8")
 
 
 # Pixels: height of a row; space above, below and to the left of the rows.

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.evaluate.metrics.significance import DRAWS, LEVEL, mean_interval
+from sbert_search.evaluate.metrics.significance import DRAWS, LEVEL, draw_blocks, mean_interval
 
 GROUPS = 3  # largest number of slices by one feature
-_CELLS = 1 << 21  # draws x items that are computed at a time: 16 MiB of float64
 Features = Mapping[str, float | None]
 Floats = NDArray[np.float64]
 
@@ -142,8 +141,8 @@ def difference_intervals(
     parts = np.array([part for pair in compared for part in pair], dtype=np.float64).T
     shifted = values - values[0]  # exactly 0 if all values are equal
     rng, blocks = np.random.default_rng(seed), []
-    for start in range(0, draws, size := max(1, _CELLS // len(values))):
-        block = np.tile(shifted, (min(size, draws - start), 1))
+    for size in draw_blocks(len(values), draws):
+        block = np.tile(shifted, (size, 1))
         differences, errors = _differences(rng.permuted(block, axis=1), parts)
         with np.errstate(invalid="ignore", divide="ignore"):
             ratios = np.nan_to_num(np.abs(differences) / errors, nan=0.0, posinf=math.inf)

@@ -47,7 +47,7 @@ def nearest(
     Vectors are finite, float32 (n, dim); n must be above k. Documents with equal scores are in the
     order in which they were added. ``advance`` gets the number of documents of each finished block.
     """
-    groups = _equal(vectors)
+    groups = _group_equal_vectors(vectors)
     if max(map(len, groups)) > MOST_COPIES:
         return _nearest_of_groups(vectors, groups, k, metric, advance)
     n, max_norm = len(vectors), largest_norm(vectors)
@@ -68,7 +68,7 @@ def nearest(
     return Neighbours(at, at_most_one(scores, metric))
 
 
-def _equal(vectors: Floats) -> list[NDArray[np.int64]]:
+def _group_equal_vectors(vectors: Floats) -> list[NDArray[np.int64]]:
     """Group the documents with equal vectors; groups and their documents are in ascending order."""
     groups: dict[bytes, list[int]] = {}
     for row, vector in enumerate(np.ascontiguousarray(vectors)):
@@ -142,7 +142,7 @@ def duplicate_groups(
             if len(joined) > 1:
                 labels[np.isin(labels, joined)] = min(joined[0], labels[document])
         advance(len(block))
-    return _numbered(labels)
+    return _number_groups(labels)
 
 
 def _all_near(
@@ -165,7 +165,7 @@ def _all_near(
         yield block, near
 
 
-def _numbered(labels: NDArray[np.int64]) -> NDArray[np.int32]:
+def _number_groups(labels: NDArray[np.int64]) -> NDArray[np.int32]:
     first, group, sizes = np.unique(labels, return_inverse=True, return_counts=True)
     number = np.full(len(first), -1, np.int32)
     several = np.flatnonzero(sizes > 1)
@@ -232,7 +232,7 @@ def neighbour_layout(
         advance(_REPORTED)
 
     layout = TSNEEmbedding(
-        _small(start, seed),
+        _scale_and_jitter(start, seed),
         affinities,
         random_state=seed,
         callbacks=report,
@@ -244,7 +244,7 @@ def neighbour_layout(
     return np.asarray(layout, np.float32)
 
 
-def _small(start: Floats, seed: int) -> NDArray[np.float64]:
+def _scale_and_jitter(start: Floats, seed: int) -> NDArray[np.float64]:
     """Scale a layout to the size that t-SNE starts from, and separate equal points by noise."""
     wide = start.astype(np.float64)
     spread = wide[:, 0].std() or 1.0

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import base64
-import html
 import json
 import zlib
 from collections.abc import Iterator
-from importlib.resources import files
 from pathlib import Path
-from typing import IO, Protocol, cast
+from typing import IO, cast
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +18,7 @@ from sbert_search.base.files import replace_file, replacing
 from sbert_search.base.folders import require_apart
 from sbert_search.errors import ConfigError
 from sbert_search.lab.map.record import CUT, CorpusMap, MapColumn, NumberColumn
-from sbert_search.lab.templates import hash_of
+from sbert_search.lab.templates import fill_page, read_page_file
 
 NAMED = 3  # number of words in the name of a cluster
 
@@ -100,50 +98,25 @@ _KINDS = {
     "timestamp": "time",
     "date": "date",
 }
-PAGE_FILES = files("sbert_search.lab.map") / "page_files"
 
 
-class Writable(Protocol):
-    """A binary file."""
-
-    def write(self, data: bytes, /) -> int:
-        """Write all of the data."""
-
-
-def write_page(drawn: CorpusMap, file: Writable) -> None:
-    """Write the page of a map, whose content security policy is that of `fill_page`."""
-    style, script = _read("page.css"), _script()
-    policy = (
-        f"default-src 'none'; script-src {hash_of(script)}; style-src {hash_of(style)}; "
-        "base-uri 'none'; form-action 'none'"
+def make_page(drawn: CorpusMap) -> str:
+    """Return the page of a map."""
+    scripts = "\n".join(read_page_file(__file__, name) for name in SCRIPTS)
+    arrays, places = _join_arrays(drawn)
+    return fill_page(
+        read_page_file(__file__, "page.html"),
+        title=f"Map of {drawn.index}",
+        style=read_page_file(__file__, "page.css"),
+        script=f'"use strict";\n(() => {{\n{scripts}}})();\n',
+        data={
+            "TEXTS": _compress(json.dumps(_texts(drawn, places)).encode()),
+            "ARRAYS": _compress(arrays),
+        },
     )
-    arrays, places = _packed(drawn)
-    parts = {  # in the order of the page
-        "policy": policy,
-        "title": html.escape(f"Map of {drawn.index}"),
-        "style": style,
-        "texts": _encoded(json.dumps(_texts(drawn, places)).encode()),
-        "arrays": _encoded(arrays),
-        "script": script,
-    }
-    rest = _read("page.html")
-    for name, value in parts.items():
-        before, rest = rest.split(f"{{{{{name}}}}}")
-        file.write(before.encode())
-        file.write(value.encode("utf-8", "backslashreplace"))
-    file.write(rest.encode())
 
 
-def _read(name: str) -> str:
-    return (PAGE_FILES / name).read_text(encoding="utf-8")
-
-
-def _script() -> str:
-    body = "\n".join(_read(name) for name in SCRIPTS)
-    return f'"use strict";\n(() => {{\n{body}}})();\n'
-
-
-def _encoded(data: bytes) -> str:
+def _compress(data: bytes) -> str:
     return base64.b64encode(zlib.compress(data, 6)).decode()
 
 
@@ -176,7 +149,7 @@ def _description(column: MapColumn) -> dict[str, object]:
     return {**names, "values": column.values, "cut": cut}
 
 
-def _packed(drawn: CorpusMap) -> tuple[bytes, dict[str, list[object]]]:
+def _join_arrays(drawn: CorpusMap) -> tuple[bytes, dict[str, list[object]]]:
     """Join the arrays of a page, each at a multiple of 8 bytes; return them and their places."""
     shown = SHOWN_NEIGHBOURS
     arrays: dict[str, NDArray[np.generic]] = {
@@ -234,8 +207,8 @@ def write_map(drawn: CorpusMap, folder: str | Path, *, parquet: bool = False) ->
     require_folder(folder, Path(drawn.index))
     folder.mkdir(parents=True, exist_ok=True)
     page, lines, table = folder / PAGE, folder / SUMMARY, folder / TABLE
-    with replacing(page) as file:
-        write_page(drawn, file)
+    # A path of the index that is no valid text is in the title with surrogates.
+    replace_file(page, make_page(drawn).encode("utf-8", "backslashreplace"))
     replace_file(lines, json.dumps(summary(drawn), indent=1).encode() + b"\n")
     if not parquet:
         return [page, lines]

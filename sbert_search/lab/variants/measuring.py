@@ -13,9 +13,8 @@ from sbert_search.base.files import remove_tree
 from sbert_search.embed.embedder import Embedder
 from sbert_search.errors import ConfigError
 from sbert_search.evaluate.perplexity import evaluate_masked
-from sbert_search.evaluate.retrieval import evaluate_retrieval
-from sbert_search.evaluate.similarity import evaluate_sts
 from sbert_search.evaluate.tasks import Kind, distinct_tasks, find_task
+from sbert_search.lab.anisotropy.analyze import evaluate_vectors
 from sbert_search.lab.variants.recipe import (
     TEACHER,
     Piece,
@@ -29,7 +28,6 @@ from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.encoder.weights import load_encoder
 from sbert_search.models.loading.folder import read_folder
 from sbert_search.models.pretraining import MaskedLanguageModel
-from sbert_search.search.options import SearchOptions
 from sbert_search.text.documents import CorpusReader, FieldNames
 from sbert_search.text.labelled.pairs import read_pairs
 from sbert_search.text.tokens.wordpiece import BATCH_ROWS, VocabularySettings, train_tokenizer
@@ -218,11 +216,7 @@ class Measuring:
     ) -> dict[str, float]:
         figures = {}
         for task in distinct_tasks([find_task(kind, name) for name in names]):
-            if kind == "sts":
-                done = evaluate_sts(task, embedder, data=self.data)
-            else:
-                dense = SearchOptions(mode="dense")
-                done = evaluate_retrieval(task, embedder, data=self.data, search=dense)
+            done = evaluate_vectors(task, embedder, self.data)
             figures[f"{task.name} {task.main_metric}, {after}"] = done.main_score
         return figures
 

@@ -124,7 +124,7 @@ def load_variants(path: str | Path) -> VariantsRecipe:
 
 def with_data(recipe: VariantsRecipe, data: str | Path) -> VariantsRecipe:
     """Return a recipe with ``@/`` replaced by the folder of the data sets."""
-    values = _placed(to_mapping(recipe), f"{Path(data).absolute().as_posix()}/")
+    values = _replace_data_folder(to_mapping(recipe), f"{Path(data).absolute().as_posix()}/")
     assert isinstance(values, dict)
     return from_mapping(VariantsRecipe, values)
 
@@ -174,13 +174,13 @@ def _toml(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _placed(value: object, data: str) -> object:
+def _replace_data_folder(value: object, data: str) -> object:
     if isinstance(value, str):
         return value.replace("@/", data)
     if isinstance(value, list):
-        return [_placed(each, data) for each in value]
+        return [_replace_data_folder(each, data) for each in value]
     if isinstance(value, dict):
-        return {name: _placed(each, data) for name, each in value.items()}
+        return {name: _replace_data_folder(each, data) for name, each in value.items()}
     return value
 
 

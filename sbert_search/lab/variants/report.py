@@ -14,6 +14,7 @@ from sbert_search.base.machine import MadeWith
 from sbert_search.base.svg import Axis, Panel, colour_of, document, legend
 from sbert_search.config import to_mapping
 from sbert_search.evaluate.metrics.significance import mean_interval
+from sbert_search.evaluate.report import markdown_table
 from sbert_search.lab.variants.recipe import BUDGETS, Budget, Piece, Reading, Result, at_budget
 
 Found = Callable[[Piece], Result | None]
@@ -115,21 +116,19 @@ def collect(
 ) -> VariantsReport:
     """Gather the results of all finished pieces; ``seconds`` is `VariantsRecipe.seconds`."""
     seeds = sorted({piece.seed for piece in pieces})
-    curves = {
+    trained = {
         family: {
-            seed: result["readings"]
-            for seed in seeds
-            if (result := found(Piece("pretrain", family, seed)))
+            seed: result for seed in seeds if (result := found(Piece("pretrain", family, seed)))
         }
         for family in families
     }
+    curves = {
+        family: {seed: result["readings"] for seed, result in own.items()}
+        for family, own in trained.items()
+    }
     training = {
-        family: {
-            seed: result["figures"]
-            for seed in seeds
-            if (result := found(Piece("pretrain", family, seed)))
-        }
-        for family in families
+        family: {seed: result["figures"] for seed, result in own.items()}
+        for family, own in trained.items()
     }
     measured: dict[Budget, dict[str, dict[int, dict[str, float]]]] = {
         budget: {family: {} for family in families} for budget in BUDGETS
@@ -211,9 +210,9 @@ def markdown(report: VariantsReport) -> str:
         "",
     ]
     for budget, figures in report.tables.items():
-        lines += [f"## {TITLES[budget]}", "", *_markdown(table_of(figures)), ""]
-        lines += [*_markdown(_readings(report, budget)), ""]
-    lines += ["## Pre-training", "", *_markdown(table_of(report.training)), ""]
+        lines += [f"## {TITLES[budget]}", "", *markdown_table(*table_of(figures)), ""]
+        lines += [*markdown_table(*_readings(report, budget)), ""]
+    lines += ["## Pre-training", "", *markdown_table(*table_of(report.training)), ""]
     if report.missing:
         lines += [f"Not finished: {', '.join(report.missing)}.", ""]
     cpus = [f"{number_of} on {cpu}" for cpu, number_of in report.cpus.items()]
@@ -234,13 +233,6 @@ def _readings(report: VariantsReport, budget: str) -> Table:
             seconds = sum(each["processor_seconds"] for each in own.values()) / len(own)
             rows.append([family, f"{tokens:,.0f}", f"{seconds:,.1f}"])
     return ["read at", "tokens", "seconds of processor time"], rows
-
-
-def _markdown(table: Table) -> list[str]:
-    columns, rows = table
-    rule = ["---"] + ["--:"] * (len(columns) - 1)
-    lines: list[Sequence[object]] = [columns, rule, *rows]
-    return ["| " + " | ".join(map(str, line)) + " |" for line in lines]
 
 
 def draw_table(figures: Mapping[str, Mapping[str, Figure]], title: str) -> str:

@@ -87,15 +87,15 @@ def analyze_variants(
         EvaluationError: A test task does not exist, or its data differ from the hashes in its file.
         SbertSearchError: A training fails; the message names the cause.
     """
-    run = _opened(recipe, out, options)
+    run = _open_run(recipe, out, options)
     for line in plan_lines(run.planned()):
         note(line)
-    if not options.get("plan_only", False):
-        claim(run.out / "work", run.recorded)
-        run.work_off(options.get("minutes"))
+    if options.get("plan_only", False):
+        return run.report()
+    claim(run.out / "work", run.recorded)
+    run.work_off(options.get("minutes"))
     report = run.report()
-    if not options.get("plan_only", False):
-        write_variants(report, run.out)
+    write_variants(report, run.out)
     return report
 
 
@@ -103,7 +103,7 @@ def plan_variants(
     recipe: str | Path, out: str | Path, **options: Unpack[VariantsOptions]
 ) -> list[PlannedPiece]:
     """List the pieces of a comparison with their estimated times; nothing is written."""
-    return _opened(recipe, out, options).planned()
+    return _open_run(recipe, out, options).planned()
 
 
 def plan_lines(planned: Sequence[PlannedPiece]) -> Iterator[str]:
@@ -115,7 +115,7 @@ def plan_lines(planned: Sequence[PlannedPiece]) -> Iterator[str]:
     yield f"{len(left)} of {len(planned)} pieces are left; they take about {duration(sum(left))}."
 
 
-def _opened(recipe: str | Path, out: str | Path, options: VariantsOptions) -> _Run:
+def _open_run(recipe: str | Path, out: str | Path, options: VariantsOptions) -> _Run:
     data, folder = Path(options.get("data", "data")), Path(out)
     settings = load_variants(recipe)
     claim(folder / "work", settings, record=False)
@@ -186,13 +186,15 @@ class _Run:
             return all(
                 self.pieces.found(Piece("pretrain", family, piece.seed)) for family in families
             )
-        return not self.needs_teacher(piece) or bool(self.pieces.found(self.teacher(piece)))
+        teacher = self.teacher(piece)
+        return teacher is None or bool(self.pieces.found(teacher))
 
     def carry_out(self, piece: Piece) -> Result:
         """Carry out one piece, or copy its figures if its checkpoint was measured already."""
         if piece.part == "pretrain":
-            teacher = self.pieces.found(self.teacher(piece)) if self.needs_teacher(piece) else None
-            last = teacher["readings"][-1] if teacher else None
+            teacher = self.teacher(piece)
+            trained = self.pieces.found(teacher) if teacher else None
+            last = trained["readings"][-1] if trained else None
             return self.measuring.pretrain(piece, last)
         assert piece.budget is not None
         readings = {}
@@ -207,11 +209,8 @@ class _Run:
                 return {**other, "seconds": 0.0}
         return self.measuring.measure(piece, reading)
 
-    def needs_teacher(self, piece: Piece) -> bool:
-        return piece.family == "distilbert"
-
-    def teacher(self, piece: Piece) -> Piece:
-        return Piece("pretrain", TEACHER, piece.seed)
+    def teacher(self, piece: Piece) -> Piece | None:
+        return Piece("pretrain", TEACHER, piece.seed) if piece.family == "distilbert" else None
 
     def copy_log(self, piece: Piece) -> None:
         logs = self.out / "logs"

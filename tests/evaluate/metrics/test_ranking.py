@@ -11,28 +11,29 @@ from hypothesis import strategies as st
 
 from sbert_search.errors import EvaluationError
 from sbert_search.evaluate.metrics.ranking import (
-    average_precision,
     mean,
-    mrr_at_k,
-    ndcg_at_k,
-    recall_at_k,
     score_run,
 )
+from sbert_search.records import Qrels, Run
 
 QRELS = {"q": {"a": 2, "b": 1, "c": 0, "d": 1}}
 RUN = {"q": {"c": 0.9, "a": 0.8, "x": 0.7, "b": 0.6}}
 
 
+def value(measure: str, run: Run = RUN, qrels: Qrels = QRELS) -> float:
+    return score_run(run, qrels, [measure])[measure]["q"]
+
+
 def test_hand_worked_values() -> None:
     gain = 2 / math.log2(3) + 1 / math.log2(5)  # a at rank 2, b at rank 4
     ideal = 2 + 1 / math.log2(3) + 1 / math.log2(4)  # a, then b and d
-    assert ndcg_at_k(RUN, QRELS)["q"] == pytest.approx(gain / ideal)
-    assert ndcg_at_k(RUN, QRELS, k=1)["q"] == 0.0
-    assert recall_at_k(RUN, QRELS)["q"] == pytest.approx(2 / 3)
-    assert recall_at_k(RUN, QRELS, k=2)["q"] == pytest.approx(1 / 3)
-    assert mrr_at_k(RUN, QRELS)["q"] == pytest.approx(1 / 2)
-    assert mrr_at_k(RUN, QRELS, k=1)["q"] == 0.0
-    assert average_precision(RUN, QRELS)["q"] == pytest.approx((1 / 2 + 2 / 4) / 3)
+    assert value("nDCG@10") == pytest.approx(gain / ideal)
+    assert value("nDCG@1") == 0.0
+    assert value("recall@100") == pytest.approx(2 / 3)
+    assert value("recall@2") == pytest.approx(1 / 3)
+    assert value("MRR@10") == pytest.approx(1 / 2)
+    assert value("MRR@1") == 0.0
+    assert value("MAP") == pytest.approx((1 / 2 + 2 / 4) / 3)
 
 
 def test_every_judged_query_counts_and_no_other() -> None:
@@ -55,7 +56,7 @@ def test_negative_grades_count_as_0() -> None:
     for per_query in score_run(run, grades).values():
         assert list(per_query.values()) == [1.0, 0.0] * 50
     mixed = {"q": {"a": -2, "b": 1}}
-    assert average_precision({"q": {"a": 2.0, "b": 1.0}}, mixed)["q"] == 0.5
+    assert value("MAP", {"q": {"a": 2.0, "b": 1.0}}, mixed) == 0.5
 
 
 @pytest.mark.parametrize("shown", [["a", "b"], ["b", "a"]])
@@ -63,14 +64,14 @@ def test_equal_scores_are_judged_in_the_order_shown(shown: list[str]) -> None:
     """trec_eval would rank b first, MS MARCO's MRR a; neither uses the order that was shown."""
     run = {"q": dict.fromkeys(shown, 0.5)}
     expected = 1 / (1 + shown.index("a"))
-    assert mrr_at_k(run, {"q": {"a": 1}})["q"] == expected
-    assert average_precision(run, {"q": {"a": 1}})["q"] == expected
+    assert value("MRR@10", run, {"q": {"a": 1}}) == expected
+    assert value("MAP", run, {"q": {"a": 1}}) == expected
 
 
 def test_scores_that_differ_beyond_32_bits_keep_their_order() -> None:
     run = {"q": {"a": 1.00000002, "b": 1.00000001}}
     assert np.float32(run["q"]["a"]) == np.float32(run["q"]["b"])
-    assert average_precision(run, {"q": {"a": 1}})["q"] == 1.0
+    assert value("MAP", run, {"q": {"a": 1}}) == 1.0
 
 
 @pytest.mark.parametrize("name", ["nDCG", "ndcg@10", "MAP@10", "recall@0", "P@5"])

@@ -20,7 +20,7 @@ from sbert_search.heads.predictor import Predictor
 from sbert_search.heads.train_answerer import (
     ALWAYS,
     AnswerRecipe,
-    Found,
+    BestSpan,
     answer_metrics,
     best_threshold,
     score_answers,
@@ -179,7 +179,7 @@ def test_a_question_without_a_span_is_never_answered() -> None:
 
 def test_scores_that_are_nan_give_metrics_that_are_nan() -> None:
     questions = [Question("1", "q", "c", (Answer(0, "c"),)), Question("2", "q", "c", ())]
-    found = [Found("c", 1.0, 0.0), Found("", math.nan, math.nan)]
+    found = [BestSpan("c", 1.0, 0.0), BestSpan("", math.nan, math.nan)]
     f1, exact, threshold = score_answers(found, questions)
     assert math.isnan(f1)
     assert math.isnan(exact)

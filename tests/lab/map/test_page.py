@@ -5,25 +5,22 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-import io
 import json
 import re
 import zlib
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from sbert_search.lab.map import saving
 from sbert_search.lab.map.record import CorpusMap, NumberColumn
-from sbert_search.lab.map.saving import PAGE_FILES, SCRIPTS, SHOWN_NEIGHBOURS, to_table, write_page
+from sbert_search.lab.map.saving import SCRIPTS, SHOWN_NEIGHBOURS, make_page, to_table
 from tests.lab.map.conftest import N
 
-
-def page_of(drawn: CorpusMap) -> str:
-    file = io.BytesIO()
-    write_page(drawn, file)
-    return file.getvalue().decode()
+PAGE_FILES = Path(saving.__file__).with_name("page_files")
 
 
 def block(page: str, name: str) -> bytes:
@@ -33,7 +30,7 @@ def block(page: str, name: str) -> bytes:
 
 @pytest.fixture(scope="module")
 def page(drawn: CorpusMap) -> str:
-    return page_of(drawn)
+    return make_page(drawn)
 
 
 def test_arrays_decode_to_the_values_of_the_table(page: str, drawn: CorpusMap) -> None:
@@ -84,10 +81,10 @@ def test_the_policy_admits_the_own_script_and_style_and_no_connection(page: str)
 
 def test_no_text_of_a_document_can_end_a_script(drawn: CorpusMap) -> None:
     titles = ["</script><script>alert(1)</script>", *drawn.titles[1:]]
-    hostile = replace(drawn, titles=titles, index="/a/<b>&{{style}}{{arrays}}")
-    page = page_of(hostile)
+    hostile = replace(drawn, titles=titles, index="/a/<b>&{{STYLE}}{{ARRAYS}}")
+    page = make_page(hostile)
     assert "alert(1)" not in page
-    assert f"<title>{html.escape('Map of /a/<b>&{{style}}{{arrays}}')}</title>" in page
+    assert f"<title>{html.escape('Map of /a/<b>&{{STYLE}}{{ARRAYS}}')}</title>" in page
     assert json.loads(block(page, "texts"))["titles"] == titles
 
 
