@@ -268,6 +268,17 @@ def field_names(
     return list(dict.fromkeys(itertools.chain.from_iterable(names))) if names else None
 
 
+def require_field_names(file: SourceFile, kind: str, limit: RowLimit = NO_BUDGET) -> list[str]:
+    """Return `field_names`; without a valid row, raise the first reject or "holds no ``kind``"."""
+    names = field_names(file, limit=limit)
+    if names is None:
+        for row in read_rows(file, limit=limit):
+            if isinstance(row, Reject):
+                raise row.error()
+        raise CorpusError(f"{file.shown}: holds no {kind}.")
+    return names
+
+
 @contextlib.contextmanager
 def open_bytes(path: Path, shown: str = "", *, limit: RowLimit = NO_BUDGET) -> Iterator[BinaryIO]:
     """Open a regular file to read its bytes; decompress it if its extension names a compression."""

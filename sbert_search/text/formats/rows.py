@@ -11,7 +11,7 @@ import dataclasses
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -24,6 +24,7 @@ from sbert_search.errors import CorpusError
 EXCERPT_CHARS = 80
 
 _Text = TypeVar("_Text", str, bytes)
+_Record = TypeVar("_Record")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,19 @@ class BadRow(Exception):  # noqa: N818 (internal: callers turn it into a Reject)
     def at(self, source: str) -> Reject:
         """Return a `Reject` for the row at the position ``source``."""
         return Reject(source, self.reason, self.value)
+
+
+def map_rows(rows: Iterable[RawRow | Reject], make: Callable[[RawRow], _Record]) -> list[_Record]:
+    """Return what ``make`` returns for each row; the first bad row is raised as an error."""
+    made = []
+    for row in rows:
+        if isinstance(row, Reject):
+            raise row.error()
+        try:
+            made.append(make(row))
+        except BadRow as bad:
+            raise bad.at(row.source).error() from None
+    return made
 
 
 def excerpt(value: object) -> str:
