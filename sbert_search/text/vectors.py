@@ -147,7 +147,7 @@ class VectorReader:
         if not 0 <= at < len(self._problems):
             self._start, at = number, 0
             self._block = self.given.block(number, number + BLOCK_ROWS)
-            self._problems = problems(self._block, self.rule)
+            self._problems = vector_problems(self._block, self.rule)
         if problem := self._problems[at]:
             raise BadRow(problem)
         return cast(Vectors, self._block[at])
@@ -161,12 +161,12 @@ class VectorReader:
             raise BadRow(f"{name!r} has {len(vector):,} dimensions, not {self.dim:,}")
         if not 1 <= len(vector) <= MAX_DIM:
             raise BadRow(f"{name!r} has {len(vector):,} dimensions; 1 to {MAX_DIM:,} are possible")
-        if problem := problems(vector[None], self.rule)[0]:
+        if problem := vector_problems(vector[None], self.rule)[0]:
             raise BadRow(problem)
         return vector
 
 
-def problems(vectors: Vectors, rule: VectorRule) -> list[str]:
+def vector_problems(vectors: Vectors, rule: VectorRule) -> list[str]:
     """Return for each vector (n, dim) the reason why it cannot be used, or "" if it can."""
     with np.errstate(over="ignore", invalid="ignore"):
         squares = np.einsum("nd,nd->n", vectors, vectors)  # infinite for components above 1e19

@@ -288,11 +288,11 @@ def is_own_document(query: str, document: Document, grades: Mapping[str, int]) -
 
     It is if it has the text of the query, and is not judged relevant to it in its ``grades``.
     """
-    texts = map(folded, (document.text, document.full_text))
-    return folded(query) in texts and grades.get(document.doc_id, 0) < 1
+    texts = map(fold_case_and_space, (document.text, document.full_text))
+    return fold_case_and_space(query) in texts and grades.get(document.doc_id, 0) < 1
 
 
-def folded(text: str) -> str:
+def fold_case_and_space(text: str) -> str:
     """Return a text without differences in case and white space."""
     return " ".join(text.lower().split())
 

@@ -63,7 +63,7 @@ class SegmentSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Examples:
+class ExamplePlan:
     """The examples of an epoch; all arrays are int64."""
 
     first: Ints  # token span of the first segment, (n, 2)
@@ -82,7 +82,7 @@ def plan_examples(
     *,
     seed: int,
     epoch: int = 0,
-) -> Examples:
+) -> ExamplePlan:
     """Plan the examples of an epoch, in the order of the corpus.
 
     The starts are those of `TokenShards`. Given a slice of ``document_starts``, only the documents
@@ -114,7 +114,7 @@ def plan_examples(
         raise CorpusError(
             "No document has two sentences to pair; use --set segments.kind=full-sentences."
         )
-    return Examples(first, second, label, lengths)
+    return ExamplePlan(first, second, label, lengths)
 
 
 def document_borders(spans: Ints, document_token_starts: Ints) -> Ints:
@@ -235,7 +235,7 @@ class PackedExamples:
 
 
 def read_examples(
-    shards: TokenShards, plan: Examples, rows: Ints, *, cls_id: int, sep_id: int
+    shards: TokenShards, plan: ExamplePlan, rows: Ints, *, cls_id: int, sep_id: int
 ) -> PackedExamples:
     """Read the tokens of the examples ``rows`` of a plan and insert the special tokens.
 

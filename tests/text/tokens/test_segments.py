@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.text.tokens.segments import (
-    Examples,
+    ExamplePlan,
     Kind,
     SegmentSettings,
     document_borders,
@@ -31,7 +31,7 @@ def starts(corpus: Corpus) -> tuple[Ints, Ints]:
     )
 
 
-def plan(corpus: Corpus, kind: Kind, max_len: int = 32, short: float = 0.0) -> Examples:
+def plan(corpus: Corpus, kind: Kind, max_len: int = 32, short: float = 0.0) -> ExamplePlan:
     settings = SegmentSettings(kind=kind, max_len=max_len, short_share=short)
     return plan_examples(*starts(corpus), settings, seed=5)
 
