@@ -64,7 +64,7 @@ class SegmentSettings:
 
 @dataclass(frozen=True, slots=True)
 class ExamplePlan:
-    """The examples of an epoch; all arrays are int64."""
+    """The examples of a corpus; all arrays are int64."""
 
     first: Ints  # token span of the first segment, (n, 2)
     second: Ints  # token span of the second segment, (n, 2); (0, 0) if there is none
@@ -76,17 +76,12 @@ class ExamplePlan:
 
 
 def plan_examples(
-    sentence_starts: Ints,
-    document_starts: Ints,
-    settings: SegmentSettings,
-    *,
-    seed: int,
-    epoch: int = 0,
+    sentence_starts: Ints, document_starts: Ints, settings: SegmentSettings, *, seed: int
 ) -> ExamplePlan:
-    """Plan the examples of an epoch, in the order of the corpus.
+    """Plan the examples of a corpus, in its order; each epoch has the same.
 
     The starts are those of `TokenShards`. Given a slice of ``document_starts``, only the documents
-    of the slice are planned. Each epoch draws other lengths, segments and labels.
+    of the slice are planned.
     """
     n_documents = len(document_starts) - 1
     if settings.kind == "nsp" and n_documents < 2:
@@ -95,7 +90,7 @@ def plan_examples(
             f"{n_documents} document{'s' * (n_documents != 1)}. Use --set segments.kind=sop or "
             "full-sentences, or a source with several documents."
         )
-    rng = generator(seed, "sample", epoch)
+    rng = generator(seed, "sample", 0)
     first_sentence, last_sentence = document_starts[[0, -1]].tolist()
     sentence_starts = sentence_starts[first_sentence : last_sentence + 1]
     document_starts = document_starts - first_sentence

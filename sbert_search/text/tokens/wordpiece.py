@@ -31,6 +31,8 @@ from sbert_search.text.tokens.vocabulary import (
 )
 from sbert_search.text.tokens.words import MAX_WORD_CHARS, WordRules, count_words
 
+_NO_WORDS = "There are no words in this text to learn a vocabulary from."
+
 
 def learn_wordpiece(
     words: Mapping[str, int],
@@ -76,7 +78,7 @@ def learn_bpe(
     tokenizer.train_from_iterator(batches, trainer)
     ids = tokenizer.get_vocab()
     if len(ids) == len(SPECIAL_TOKENS):
-        raise CorpusError("There are no words in this text to learn a vocabulary from.")
+        raise CorpusError(_NO_WORDS)
     if len(ids) > vocab_size:
         raise ConfigError(
             f"vocab_size is {vocab_size:,}, below the {len(ids):,} special tokens and single "
@@ -92,7 +94,7 @@ def alphabet(words: Mapping[str, int], limit: int) -> list[str]:
     itself (punctuation, CJK) gets no piece with ##.
     """
     if not words:
-        raise CorpusError("There are no words in this text to learn a vocabulary from.")
+        raise CorpusError(_NO_WORDS)
     counts: Counter[str] = Counter()
     joined: set[str] = set()
     for word, count in words.items():
