@@ -9,7 +9,7 @@ from sbert_search.base.options import if_offered
 from sbert_search.config import unknown_name
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.text.column_types import as_text
-from sbert_search.text.formats.rows import BadRow, RawRow, check_text
+from sbert_search.text.formats.rows import BadRow, RawRow, check_text, repeated_name
 
 ID_FIELDS = ("_id", "id", "doc_id", "docid")
 TEXT_FIELDS = ("text", "contents", "content", "body", "passage", "document", "sentence")
@@ -45,14 +45,14 @@ class FieldNames:
             texts = tuple(self.text)
             object.__setattr__(self, "text", texts[0] if len(texts) == 1 else texts or None)
         names = [n for n in (self.id, *self.texts, self.title, self.vector) if n is not None]
-        if repeated := sorted({name for name in names if names.count(name) > 1}):
+        if (repeated := repeated_name(names)) is not None:
             weight = if_offered(
                 "--title-weight",
                 " To weight the words of titles in lexical search, use --title-weight "
                 "(LexicalSettings(title_weight=...)).",
             )
             raise ConfigError(
-                f"The field {repeated[0]!r} is named twice; name each field once.{weight}"
+                f"The field {repeated!r} is named twice; name each field once.{weight}"
             )
 
     @property

@@ -203,12 +203,10 @@ def path_below(path: Path, folder: Path) -> str | None:
 def classify(path: Path, text_as: TextAs = "lines") -> SourceFile:
     """Determine the format of a path from its extension, or from the content of a folder."""
     shown = printable(path)
-    try:
+    with named_read_errors(shown):
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
             return _folder(path, shown)
-    except OSError as error:
-        raise CorpusError(f"{shown}: cannot be read: {error.strerror}.") from error
     if not stat.S_ISREG(mode):
         raise CorpusError(f"{shown}: not a regular file. Pipe JSON lines to '-' instead.")
     file_format = _format_of(path, text_as)
@@ -280,15 +278,22 @@ def require_field_names(file: SourceFile, kind: str, limit: RowLimit = NO_BUDGET
 
 
 @contextlib.contextmanager
+def named_read_errors(shown: str) -> Iterator[None]:
+    """Turn an `OSError` in the context into an error that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise CorpusError(f"{shown}: cannot be read: {error.strerror}.") from error
+
+
+@contextlib.contextmanager
 def open_bytes(path: Path, shown: str = "", *, limit: RowLimit = NO_BUDGET) -> Iterator[BinaryIO]:
     """Open a regular file to read its bytes; decompress it if its extension names a compression."""
     shown = shown or printable(path)
-    try:
+    with named_read_errors(shown):
         if not stat.S_ISREG(path.stat().st_mode):
             raise CorpusError(f"{shown}: not a regular file.")
         raw = path.open("rb")
-    except OSError as error:
-        raise CorpusError(f"{shown}: cannot be read: {error.strerror}.") from error
     with raw:
         match path.suffix.lower():
             case ".gz":

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from sbert_search.base.arrays import MAX_NORM, too_long
 from sbert_search.errors import CorpusError
-from sbert_search.text.formats.rows import BadRow
+from sbert_search.text.formats.rows import BLOCK_ROWS, BadRow
 
-BLOCK_ROWS = 1024  # vectors that are converted and checked together
 MAX_DIM = 65_536
 
 Vectors = NDArray[np.float32]

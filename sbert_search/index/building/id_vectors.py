@@ -32,12 +32,11 @@ from sbert_search.index.upkeep.merge_policy import SEGMENT_ROWS
 from sbert_search.index.writer import IndexWriter
 from sbert_search.records import Document, RowCounts
 from sbert_search.text.documents import Reject, Survey
-from sbert_search.text.formats.rows import BadRow, RejectLog, excerpt
+from sbert_search.text.formats.rows import BLOCK_ROWS, BadRow, RejectLog, excerpt
 from sbert_search.text.ids import IdsLike, id_column, numbered_ids
 from sbert_search.text.vectors import RowVectors, VectorRule, vector_problems
 
 SHOWN = "vectors"  # the first row has ``vectors:1`` as its `Document.source`
-BLOCK_ROWS = 1024
 _NEW, _DUPLICATE, _REJECTED = 0, 1, 2
 _CONFLICT = "the id is already indexed with other content, which only upsert replaces"
 

@@ -6,7 +6,7 @@ A row that cannot be used is yielded as a `Reject` with the reason.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,15 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from sbert_search.text.formats.parquet import plan_group
-from sbert_search.text.formats.rows import NO_BUDGET, BadRow, RawRow, Reject, RowLimit
+from sbert_search.text.formats.rows import (
+    BLOCK_ROWS,
+    NO_BUDGET,
+    BadRow,
+    RawRow,
+    Reject,
+    RowLimit,
+    repeated_name,
+)
 
 # Memory of a small Python value with the reference to it, and of an empty dict, in bytes.
 _VALUE_BYTES, _DICT_BYTES = 64, 232
@@ -206,8 +214,6 @@ def first_line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-BLOCK_ROWS = 1024  # maximum number of rows converted to Python values at a time
-
 MAX_GROUP_ROWS = 1 << 31  # a Parquet footer with more rows in a group counts as damaged
 
 _DAMAGE = (OSError, MemoryError, ValueError, pa.ArrowException)
@@ -240,11 +246,6 @@ def read_parquet(
                 prefix = f"{shown}:row group {group + 1}:row"
                 yield from _with_source(rows, prefix, first, skip - first)
             first += n_rows
-
-
-def repeated_name(names: Sequence[str]) -> str | None:
-    """Return the first name that another column has too; None if all names differ."""
-    return next((name for n, name in enumerate(names) if name in names[:n]), None)
 
 
 def _group_rows(metadata: pq.FileMetaData) -> list[int]:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import lzma
 import re
-import zlib
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from sbert_search.text.formats.lines import BOM, parse_object
+from sbert_search.text.formats.lines import BOM, DAMAGE, damage_reason, parse_object
 from sbert_search.text.formats.rows import NO_BUDGET, BadRow, RawRow, Reject, RowLimit
 
 _CHUNK = 1 << 16  # maximum bytes read at a time; a read also stops at the end of a line
@@ -255,7 +253,7 @@ class _Scanner:
         """Append the next bytes of the stream to the buffer; return whether there were any."""
         try:
             chunk = self._stream.readline(_CHUNK)
-        except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
-            raise BadRow(f"the file is damaged here; the rest is lost: {error}") from None
+        except DAMAGE as error:
+            raise BadRow(damage_reason(error)) from None
         self._data += chunk
         return bool(chunk)

@@ -21,12 +21,22 @@ from sbert_search.text.formats.rows import (
     RowLimit,
     check_text,
     decode,
+    repeated_name,
 )
 
 BOM = b"\xef\xbb\xbf"  # the byte order mark of UTF-8
 
 Line = tuple[int, bytes, str]
 """Line number from 1, the line without its line end, and the problem with the line ("": none)."""
+
+
+# Errors of a stream that is cut off, damaged or on a failing disk.
+DAMAGE = (EOFError, OSError, zlib.error, lzma.LZMAError)
+
+
+def damage_reason(error: Exception) -> str:
+    """Return why the rest of a damaged stream cannot be read."""
+    return f"the file is damaged here; the rest is lost: {error}"
 
 
 def read_lines(stream: BinaryIO, limit: RowLimit = NO_BUDGET) -> Iterator[Line]:
@@ -49,8 +59,8 @@ def read_lines(stream: BinaryIO, limit: RowLimit = NO_BUDGET) -> Iterator[Line]:
                 yield number, b"", f"line longer than {limit}"
             else:
                 yield number, data.removesuffix(b"\n").removesuffix(b"\r"), ""
-    except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
-        yield number + 1, b"", f"the file is damaged here; the rest is lost: {error}"
+    except DAMAGE as error:
+        yield number + 1, b"", damage_reason(error)
 
 
 def read_filled_lines(
@@ -253,9 +263,8 @@ def _header(cells: list[str] | BadRow, source: str) -> list[str]:
             check_text(name, name)
     except BadRow as bad:
         raise bad.at(source).error() from None
-    repeated = sorted({name for name in names if names.count(name) > 1})
-    if repeated:
-        raise CorpusError(f"{source}: the header names {repeated[0]!r} twice. Rename one of them.")
+    if (repeated := repeated_name(names)) is not None:
+        raise CorpusError(f"{source}: the header names {repeated!r} twice. Rename one of them.")
     return names
 
 

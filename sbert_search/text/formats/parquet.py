@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sbert_search.base.memory import mib
-from sbert_search.text.formats.rows import BadRow, RowLimit
+from sbert_search.text.formats.rows import BLOCK_ROWS, BadRow, RowLimit
 
 _HEADER_BYTES = 1 << 12  # read for a header at first; headers with statistics may be longer
 _MAX_HEADER_BYTES = 1 << 24
@@ -163,7 +163,6 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     raise ValueError("a page header with a number beyond 64 bits")
 
 
-BLOCK_ROWS = 1024  # maximum number of rows to decode at a time
 BUFFER_BYTES = 1 << 20  # bytes read from the file at a time, for each column
 MAX_PAGE_BYTES = 256 << 20  # maximum size of one page if there is no memory budget
 

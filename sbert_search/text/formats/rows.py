@@ -21,6 +21,7 @@ from sbert_search.base.memory import MAX_ROW_BYTES, mib, shares
 from sbert_search.base.progress import warn
 from sbert_search.errors import CorpusError
 
+BLOCK_ROWS = 1024  # rows, or vectors, that are read, converted or written together
 EXCERPT_CHARS = 80
 
 _Text = TypeVar("_Text", str, bytes)
@@ -83,6 +84,11 @@ def map_rows(rows: Iterable[RawRow | Reject], make: Callable[[RawRow], _Record])
         except BadRow as bad:
             raise bad.at(row.source).error() from None
     return made
+
+
+def repeated_name(names: Sequence[str]) -> str | None:
+    """Return the first name that another column has too; None if all names differ."""
+    return next((name for n, name in enumerate(names) if name in names[:n]), None)
 
 
 def excerpt(value: object) -> str:
