@@ -58,7 +58,7 @@ Batches = Iterator[pa.RecordBatch]
 
 
 @contextlib.contextmanager
-def query_result(
+def _query_result(
     path: Path, shown: str, query: str | None
 ) -> Iterator[Iterator[Mapping[str, object]] | Batches]:
     """Run a query and yield its rows: mappings from SQLite, record batches from DuckDB.
@@ -276,7 +276,7 @@ def _with_query_results(
 
 def _spool_query(file: SourceFile, query: str | None, owner: object) -> SourceFile:
     with (
-        query_result(file.path, file.shown, query) as rows,
+        _query_result(file.path, file.shown, query) as rows,
         _spool(owner, file.shown) as copy,
         progress("Reading the database", None, "rows") as advance,
     ):

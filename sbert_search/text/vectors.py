@@ -18,7 +18,7 @@ from sbert_search.base.arrays import MAX_NORM, too_long
 from sbert_search.errors import CorpusError
 from sbert_search.text.formats.rows import BLOCK_ROWS, BadRow
 
-MAX_DIM = 65_536
+_MAX_DIM = 65_536
 
 Vectors = NDArray[np.float32]
 
@@ -63,10 +63,10 @@ class RowVectors:
             raise CorpusError(
                 f"{shown}: the array is of type {array.dtype}; convert it to float32."
             )
-        if array.ndim != 2 or not 1 <= array.shape[1] <= MAX_DIM:
+        if array.ndim != 2 or not 1 <= array.shape[1] <= _MAX_DIM:
             raise CorpusError(
                 f"{shown}: the array has shape {array.shape}; it must be (rows, dimensions), with "
-                f"1 to {MAX_DIM:,} dimensions."
+                f"1 to {_MAX_DIM:,} dimensions."
             )
         self.array, self.shown = array, shown
 
@@ -158,8 +158,8 @@ class VectorReader:
         vector = _numbers(value, name)
         if self.dim is not None and len(vector) != self.dim:
             raise BadRow(f"{name!r} has {len(vector):,} dimensions, not {self.dim:,}")
-        if not 1 <= len(vector) <= MAX_DIM:
-            raise BadRow(f"{name!r} has {len(vector):,} dimensions; 1 to {MAX_DIM:,} are possible")
+        if not 1 <= len(vector) <= _MAX_DIM:
+            raise BadRow(f"{name!r} has {len(vector):,} dimensions; 1 to {_MAX_DIM:,} are possible")
         if problem := vector_problems(vector[None], self.rule)[0]:
             raise BadRow(problem)
         return vector

@@ -63,7 +63,7 @@ def read_lines(stream: BinaryIO, limit: RowLimit = NO_BUDGET) -> Iterator[Line]:
         yield number + 1, b"", damage_reason(error)
 
 
-def read_filled_lines(
+def _read_filled_lines(
     stream: BinaryIO, *, skip: int = 0, limit: RowLimit = NO_BUDGET
 ) -> Iterator[Line]:
     """Yield the lines that are not blank or have a problem; skip the first ``skip`` of these."""
@@ -84,7 +84,7 @@ def read_text_lines(
     stream: BinaryIO, shown: str, *, skip: int = 0, limit: RowLimit = NO_BUDGET
 ) -> Iterator[RawRow | Reject]:
     """Yield one row per line, with the field ``text``; blank lines are skipped."""
-    for number, data, problem in read_filled_lines(stream, skip=skip, limit=limit):
+    for number, data, problem in _read_filled_lines(stream, skip=skip, limit=limit):
         source = f"{shown}:{number}"
         try:
             if problem:
@@ -99,7 +99,7 @@ def read_jsonl(
     stream: BinaryIO, shown: str, *, skip: int = 0, limit: RowLimit = NO_BUDGET
 ) -> Iterator[RawRow | Reject]:
     """Yield one row per line; blank lines are skipped, and skipped rows are not parsed."""
-    for number, data, problem in read_filled_lines(stream, skip=skip, limit=limit):
+    for number, data, problem in _read_filled_lines(stream, skip=skip, limit=limit):
         source = f"{shown}:{number}"
         if problem:
             yield Reject(source, problem)
@@ -156,7 +156,7 @@ def read_delimited(
     ``delimiter`` None: of `_DELIMITERS`, the most frequent one outside quotes in the header.
     """
     header: list[str] | None = None
-    for number, cells in read_records(stream, delimiter, limit):
+    for number, cells in _read_records(stream, delimiter, limit):
         if header is None:
             header = _header(cells, f"{shown}:{number}")
         elif skip:
@@ -165,7 +165,7 @@ def read_delimited(
             yield _row(header, cells, number, f"{shown}:{number}")
 
 
-def read_records(
+def _read_records(
     stream: BinaryIO, delimiter: str | None, limit: RowLimit = NO_BUDGET
 ) -> Iterator[tuple[int, list[str] | BadRow]]:
     """Yield the number of each record's first line, and its cells; a `BadRow` for a bad record."""

@@ -164,7 +164,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 BUFFER_BYTES = 1 << 20  # bytes read from the file at a time, for each column
-MAX_PAGE_BYTES = 256 << 20  # maximum size of one page if there is no memory budget
+_MAX_PAGE_BYTES = 256 << 20  # maximum size of one page if there is no memory budget
 
 # Minimum bytes of a decoded value by its physical Parquet type. For FIXED_LEN_BYTE_ARRAY the schema
 # of the file has the width.
@@ -201,10 +201,10 @@ def _check(total: int, largest: int, limit: RowLimit) -> None:
     """Reject a row group whose pages need too much memory, before decompressing them.
 
     ``total`` may be an eighth of the memory budget; without one, ``largest`` may be
-    `MAX_PAGE_BYTES`.
+    `_MAX_PAGE_BYTES`.
     """
     budget = limit.budget
-    needed, allowed = (largest, MAX_PAGE_BYTES) if budget is None else (total, budget // 8)
+    needed, allowed = (largest, _MAX_PAGE_BYTES) if budget is None else (total, budget // 8)
     if needed > allowed:
         more = ";" if budget is None else f" with --memory {mib(budget)}; allow more, or"
         raise BadRow(

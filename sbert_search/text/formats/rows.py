@@ -22,7 +22,7 @@ from sbert_search.base.progress import warn
 from sbert_search.errors import CorpusError
 
 BLOCK_ROWS = 1024  # rows, or vectors, that are read, converted or written together
-EXCERPT_CHARS = 80
+_EXCERPT_CHARS = 80
 
 _Text = TypeVar("_Text", str, bytes)
 _Record = TypeVar("_Record")
@@ -92,11 +92,11 @@ def repeated_name(names: Sequence[str]) -> str | None:
 
 
 def excerpt(value: object) -> str:
-    """Return the `repr` of a value, cut to `EXCERPT_CHARS` characters."""
+    """Return the `repr` of a value, cut to `_EXCERPT_CHARS` characters."""
     if isinstance(value, (str, bytes)):
-        value = value[: EXCERPT_CHARS + 1]
+        value = value[: _EXCERPT_CHARS + 1]
     shown = repr(value)
-    return shown if len(shown) <= EXCERPT_CHARS else shown[: EXCERPT_CHARS - 3] + "..."
+    return shown if len(shown) <= _EXCERPT_CHARS else shown[: _EXCERPT_CHARS - 3] + "..."
 
 
 def printable(path: str | os.PathLike[str]) -> str:
@@ -135,7 +135,7 @@ def _around(value: _Text, position: int) -> _Text:
     return value[max(0, position - 20) : position + 20]
 
 
-MAX_DECOMPRESSOR_BYTES = 512 << 20  # used if there is no memory budget
+_MAX_DECOMPRESSOR_BYTES = 512 << 20  # used if there is no memory budget
 
 _MAX_MEMORY_PER_BYTE = 1 << 10  # a row's memory is at most this many times its size in the file
 # Upper bounds of the bytes that Python allocates for one JSON object, list, key and scalar. Each
@@ -163,7 +163,7 @@ class RowLimit:
     @property
     def decompressor_bytes(self) -> int:
         """Maximum bytes of memory for decompressing a file, in addition to the row."""
-        return MAX_DECOMPRESSOR_BYTES if self.budget is None else self.budget // 6
+        return _MAX_DECOMPRESSOR_BYTES if self.budget is None else self.budget // 6
 
     def check(self, n_bytes: int) -> None:
         """Raise `BadRow` for a row of ``n_bytes`` bytes if this is above the limit."""

@@ -160,7 +160,7 @@ def _label(values: Mapping[str, object], name: str) -> str | None:
     return check_text(value, name)
 
 
-TRIPLET_COLUMNS = {
+_TRIPLET_COLUMNS = {
     "anchor": ("anchor", "query", "question", "sentence1", "premise"),
     "positive": ("positive", "passage", "answer", "entailment", "sentence2"),
 }
@@ -186,17 +186,17 @@ def read_triplets(
     names = require_field_names(file, "triplets")
     columns = find_columns(
         {"anchor": anchor, "positive": positive, "negative": negative},
-        {**TRIPLET_COLUMNS, "negative": ()},
+        {**_TRIPLET_COLUMNS, "negative": ()},
         names,
         file.shown,
-        TRIPLET_COLUMNS,
+        _TRIPLET_COLUMNS,
     )
     negatives = negative_columns(names) if negative is None else [negative]
     if not negatives:
         raise CorpusError(
             f"{file.shown}: no negative column among {', '.join(names)}; name the column to use."
         )
-    if named := [part for part in TRIPLET_COLUMNS if columns[part] in negatives]:
+    if named := [part for part in _TRIPLET_COLUMNS if columns[part] in negatives]:
         raise CorpusError(
             f"{file.shown}: the column {columns[named[0]]!r} is named as the {named[0]}, but it is "
             "also a negative column. Name the negative column with data.columns.negative."
@@ -208,7 +208,7 @@ def read_triplets(
         others = [text for name in own for text in _texts_of(row.values, name)]
         if not others:
             raise BadRow(f"no text in {', '.join(map(repr, negatives))}")
-        first, second = (text_of(row.values, columns[part]) for part in TRIPLET_COLUMNS)
+        first, second = (text_of(row.values, columns[part]) for part in _TRIPLET_COLUMNS)
         return Triplet(first, second, tuple(others), row.source)
 
     return map_rows(read_rows(file), make)

@@ -36,7 +36,7 @@ from sbert_search.text.sources import (
 )
 from sbert_search.text.spool import source_files
 
-CELL = re.compile(r"[^ \t\n\v\f\r]+")
+_CELL = re.compile(r"[^ \t\n\v\f\r]+")
 """A cell of a line in TREC's formats; only ASCII white space separates cells."""
 
 
@@ -137,7 +137,7 @@ def _by_rank(hits: dict[int, tuple[str, float, str]]) -> dict[str, float]:
 
 
 def _parse(line: str) -> tuple[str, int, str, float]:
-    cells = CELL.findall(line)
+    cells = _CELL.findall(line)
     if len(cells) != 6:
         raise BadRow(f"{len(cells)} cells; a hit has six: query Q0 document rank score tag", line)
     try:
@@ -153,7 +153,7 @@ def _parse(line: str) -> tuple[str, int, str, float]:
 
 
 def _check_cell(value: str, kind: str) -> None:
-    if not CELL.fullmatch(value):
+    if not _CELL.fullmatch(value):
         raise RunCellError(
             f"The {kind} {value!r} is empty or has white space, which no run file can hold. Rename "
             "it, or use JSON, which holds every id: that of `search --json` or of `eval --out`."
@@ -241,12 +241,12 @@ def read_qrels(folder: Path, split: str = "test") -> Qrels:
 
 
 def _is_of_trec(line: str) -> bool:
-    cells = CELL.findall(line)
+    cells = _CELL.findall(line)
     return len(cells) == 4 and line.count("\t") != 2 and bool(_GRADE.fullmatch(cells[3]))
 
 
 def _trec_cells(line: str) -> tuple[str, str, str]:
-    cells = CELL.findall(line)
+    cells = _CELL.findall(line)
     if len(cells) != 4:
         raise BadRow(f"{len(cells)} cells, after a first line of TREC's format; {_TREC_FORM}", line)
     return cells[0], cells[2], cells[3]

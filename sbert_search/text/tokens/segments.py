@@ -23,7 +23,7 @@ from sbert_search.text.tokens.shards import TokenShards
 Kind = Literal["nsp", "sop", "full-sentences", "document-sentences"]
 Span = tuple[int, int]  # index of the first token, and index after the last token
 
-PAIR_SPECIALS, SINGLE_SPECIALS = 3, 2  # special tokens of [CLS] A [SEP] B [SEP] and [CLS] A [SEP]
+_PAIR_SPECIALS, _SINGLE_SPECIALS = 3, 2  # special tokens of [CLS] A [SEP] B [SEP] and [CLS] A [SEP]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,7 +59,7 @@ class SegmentSettings:
     @property
     def room(self) -> int:
         """Maximum number of tokens in an example, without the special tokens."""
-        return self.max_len - (PAIR_SPECIALS if self.pairs else SINGLE_SPECIALS)
+        return self.max_len - (_PAIR_SPECIALS if self.pairs else _SINGLE_SPECIALS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +98,13 @@ def plan_examples(
         pairs = _pairs(sentence_starts, document_starts, settings, rng)
         rows = np.array(list(pairs), np.int64).reshape(-1, 5)
         first, second, label = rows[:, :2], rows[:, 2:4], rows[:, 4]
-        lengths = PAIR_SPECIALS + np.diff(first).ravel() + np.diff(second).ravel()
+        lengths = _PAIR_SPECIALS + np.diff(first).ravel() + np.diff(second).ravel()
     else:
         spans = _packed(sentence_starts, document_starts, settings, rng)
         first = np.array(list(spans), np.int64).reshape(-1, 2)
         second, label = np.zeros_like(first), np.zeros(len(first), np.int64)
         borders = document_borders(first, sentence_starts[document_starts])
-        lengths = SINGLE_SPECIALS + np.diff(first).ravel() + np.diff(borders).ravel()
+        lengths = _SINGLE_SPECIALS + np.diff(first).ravel() + np.diff(borders).ravel()
     if not len(label):
         raise CorpusError(
             "No document has two sentences to pair; use --set segments.kind=full-sentences."

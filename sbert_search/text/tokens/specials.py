@@ -63,7 +63,7 @@ def _known(tokenizer: TextTokenizer, role: str) -> tuple[str, int]:
     )
 
 
-BLANK = "\u2423"  # the character "open box", which is shown in place of a blank
+_BLANK = "\u2423"  # the character "open box", which is shown in place of a blank
 
 
 def readable_tokens(tokenizer: TextTokenizer, ids: Sequence[int]) -> list[str]:
@@ -79,5 +79,5 @@ def readable_tokens(tokenizer: TextTokenizer, ids: Sequence[int]) -> list[str]:
         token = backend.id_to_token(token_id) or f"#{token_id}"
         text = decoders.ByteLevel().decode([token]) if of_bytes else token
         text = token if "\ufffd" in text else text
-        shown.append(text.replace("\u2581", BLANK).replace(" ", BLANK))
+        shown.append(text.replace("\u2581", _BLANK).replace(" ", _BLANK))
     return shown

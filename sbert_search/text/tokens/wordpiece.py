@@ -129,7 +129,7 @@ def _longest_match(words: Mapping[str, int], pieces: Sequence[str]) -> Segmentat
 Algorithm = Literal["wordpiece", "bpe"]
 
 BATCH_ROWS = 4096
-MAX_PIECES = 10_000_000
+_MAX_PIECES = 10_000_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -150,9 +150,9 @@ class VocabularySettings:
                 f"vocab_size is {self.vocab_size}; the special tokens alone take "
                 f"{len(SPECIAL_TOKENS)}."
             )
-        if self.vocab_size > MAX_PIECES:
+        if self.vocab_size > _MAX_PIECES:
             raise ConfigError(
-                f"vocab_size is {self.vocab_size:,}; a vocabulary has at most {MAX_PIECES:,}."
+                f"vocab_size is {self.vocab_size:,}; a vocabulary has at most {_MAX_PIECES:,}."
             )
         if self.alphabet_limit < 1:
             raise ConfigError(f"alphabet_limit is {self.alphabet_limit}; it must be at least 1.")
