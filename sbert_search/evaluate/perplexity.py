@@ -19,8 +19,8 @@ from sbert_search.models.token_losses import token_cross_entropy
 from sbert_search.text.documents import CorpusReader
 from sbert_search.text.tokens.masking import MaskSettings
 from sbert_search.text.tokens.mlm_dataset import MaskedCorpus
-from sbert_search.text.tokens.pretokenize import write_token_shards
 from sbert_search.text.tokens.segments import SegmentSettings
+from sbert_search.text.tokens.shard_writing import write_token_shards
 from sbert_search.text.tokens.shards import TokenShards
 from sbert_search.text.tokens.specials import SpecialTokens, mask_vocabulary
 from sbert_search.text.tokens.tokenizer import TextTokenizer

@@ -23,7 +23,7 @@ from sbert_search.evaluate.tasks import EvalTask
 from sbert_search.records import TextPair
 from sbert_search.search.rerankers import Reranker
 from sbert_search.text.labelled.pairs import read_pairs, read_triplets
-from sbert_search.text.labelled.retrieval import folded
+from sbert_search.text.labelled.retrieval import fold_case_and_space
 
 
 def encode_finite(embedder: TextEmbedder, tokens: TokenizedTexts) -> Vectors:
@@ -172,7 +172,7 @@ def _gold_scores(task: EvalTask, pairs: Sequence[TextPair]) -> list[float]:
 
 
 def _unordered(pair: TextPair) -> frozenset[str]:
-    return frozenset(map(folded, (pair.text1, pair.text2)))
+    return frozenset(map(fold_case_and_space, (pair.text1, pair.text2)))
 
 
 def evaluate_triplets(

@@ -36,6 +36,7 @@ from sbert_search.index.index import Index
 from sbert_search.index.storage.manifest import Metric
 from sbert_search.text.fields import FieldNames
 from sbert_search.text.ids import IdsLike, read_ids
+from sbert_search.text.sources import named_read_errors
 from sbert_search.text.vectors import RowVectors
 
 _ENDINGS = (".ids.parquet", ".ids.npy", ".ids.txt")
@@ -78,11 +79,8 @@ def _beside(source: Path) -> Path | None:
 
 def _read(path: Path) -> IdsLike:
     if path.suffix.lower() != ".npy":
-        try:
-            with path.open("rb") as file:
-                return read_ids(file, str(path))
-        except OSError as error:
-            raise CorpusError(f"{path}: cannot be read: {error.strerror}.") from error
+        with named_read_errors(str(path)), path.open("rb") as file:
+            return read_ids(file, str(path))
     try:
         ids = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:

@@ -15,9 +15,9 @@ from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.columns import ARROW_TYPES, PREFIX
 from sbert_search.index.storage.manifest import ColumnType
 from sbert_search.index.storage.segments import Segment
+from sbert_search.text.formats.rows import BLOCK_ROWS
 
 OWN = ("doc_id", "chunk", "char_start", "char_end", "title", "text")
-_BLOCK_ROWS = 1024
 _NAMESPACE = uuid.UUID("8f9a1f6e-6d0b-5f0a-9d53-0f3f5e1a7c42")  # never changes: ids depend on it
 
 
@@ -52,8 +52,8 @@ def read_passages(
     kinds = {name: snapshot.columns[name] for name in columns}
     readers = [_SegmentReader(segment, kinds) for segment in snapshot.segments]
     rows = snapshot.live_rows()[skip:]
-    for start in range(0, len(rows), _BLOCK_ROWS):
-        block = rows[start : start + _BLOCK_ROWS]
+    for start in range(0, len(rows), BLOCK_ROWS):
+        block = rows[start : start + BLOCK_ROWS]
         parts = [part for reader in readers for part in reader.read(block)]
         yield parts[0] if len(parts) == 1 else _in_order(parts)
 

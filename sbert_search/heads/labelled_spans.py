@@ -17,9 +17,15 @@ from sbert_search.errors import CorpusError
 from sbert_search.records import Answer, Question, TaggedTokens
 from sbert_search.tag_schemes import Scheme, convert, detect_scheme, first_fault, split_tag
 from sbert_search.text.formats.lines import read_lines
-from sbert_search.text.formats.rows import BadRow, RawRow, Reject, check_text, decode, printable
+from sbert_search.text.formats.rows import BadRow, RawRow, check_text, decode, map_rows, printable
 from sbert_search.text.labelled.pairs import find_columns, text_of
-from sbert_search.text.sources import COMPRESSIONS, classify, field_names, open_bytes, read_rows
+from sbert_search.text.sources import (
+    COMPRESSIONS,
+    classify,
+    open_bytes,
+    read_rows,
+    require_field_names,
+)
 
 
 def read_questions(path: Path) -> list[Question]:
@@ -31,17 +37,15 @@ def read_questions(path: Path) -> list[Question]:
     has no answer. A start is the index of the first character of the answer in the context.
     """
     file, found = classify(path), dict[str, Question]()
-    for row in read_rows(file):
-        if isinstance(row, Reject):
-            raise row.error()
-        try:
-            for question in _questions(row):
-                if question.question_id in found:
-                    first = found[question.question_id].source
-                    raise BadRow(f"the id {question.question_id!r} occurs before, at {first}")
-                found[question.question_id] = question
-        except BadRow as bad:
-            raise bad.at(row.source).error() from None
+
+    def add(row: RawRow) -> None:
+        for question in _questions(row):
+            if question.question_id in found:
+                first = found[question.question_id].source
+                raise BadRow(f"the id {question.question_id!r} occurs before, at {first}")
+            found[question.question_id] = question
+
+    map_rows(read_rows(file), add)
     if not found:
         raise CorpusError(f"{file.shown}: holds no questions.")
     return list(found.values())
@@ -247,23 +251,21 @@ def _column_sentences(path: Path) -> Iterator[_Sentence]:
         yield sentence
 
 
-def _row_sentences(path: Path, tokens: str | None, tags: str | None) -> Iterator[_Sentence]:
+def _row_sentences(path: Path, tokens: str | None, tags: str | None) -> list[_Sentence]:
     file = classify(path)
     named = {"tokens": tokens, "tags": tags}
-    names = field_names(file)
-    columns = find_columns(named, COLUMNS, names, file.shown, COLUMNS) if names is not None else {}
-    for row in read_rows(file):
-        if isinstance(row, Reject):
-            raise row.error()
-        try:
-            words, marks = (_texts(row.values, columns[part]) for part in ("tokens", "tags"))
-            if len(words) != len(marks):
-                raise BadRow(f"{len(words)} tokens and {len(marks)} tags; each token needs a tag")
-            if not words:
-                raise BadRow(f"{columns['tokens']!r} is an empty list")
-        except BadRow as bad:
-            raise bad.at(row.source).error() from None
-        yield _Sentence(words, marks, [row.source] * len(words))
+    names = require_field_names(file, "tagged sentences")
+    columns = find_columns(named, COLUMNS, names, file.shown, COLUMNS)
+
+    def make(row: RawRow) -> _Sentence:
+        words, marks = (_texts(row.values, columns[part]) for part in ("tokens", "tags"))
+        if len(words) != len(marks):
+            raise BadRow(f"{len(words)} tokens and {len(marks)} tags; each token needs a tag")
+        if not words:
+            raise BadRow(f"{columns['tokens']!r} is an empty list")
+        return _Sentence(words, marks, [row.source] * len(words))
+
+    return map_rows(read_rows(file), make)
 
 
 def _texts(values: Mapping[str, object], name: str) -> list[str]:

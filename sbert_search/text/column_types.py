@@ -95,7 +95,7 @@ def type_of_cell(cell: str) -> ColumnType:
         return "int64" if len(cell) < 21 and _MIN_INT64 <= int(cell) <= MAX_INT64 else "string"
     if _FLOAT.fullmatch(cell) and math.isfinite(float(cell)):
         return "float64"
-    if _DATE.fullmatch(cell) and parsed(cell, "date") is not None:
+    if _DATE.fullmatch(cell) and parse_value(cell, "date") is not None:
         return "date"
     return "bool" if cell.lower() in ("true", "false") else "string"
 
@@ -128,7 +128,7 @@ def as_type(
     if own == kind:
         if typed or kind == "string":
             return cast(ScalarValue, value)
-        return parsed(str(value), kind)
+        return parse_value(str(value), kind)
     if kind == "string" and not typed:
         return str(value)
     if kind == "float64" and own == "int64":
@@ -139,7 +139,7 @@ def as_type(
         reason = "cannot become float64, which would round some of its integers"
         raise BadRow(f"column {name!r} is of type int64 and {reason}", value)
     if kind in ("timestamp", "date") and isinstance(value, str) and own in ("string", "date"):
-        moment = parsed(value, kind)
+        moment = parse_value(value, kind)
         if moment is not None:
             return moment
     wanted = "" if element_type(kind) is None else "; it must be a list, such as []"
@@ -187,7 +187,7 @@ def _list_as_type(
     raise BadRow(f"column {name!r} is of type {kind}, this value is of type {own}", values)
 
 
-def parsed(text: str, kind: ColumnType) -> ScalarValue | None:
+def parse_value(text: str, kind: ColumnType) -> ScalarValue | None:
     """Parse a text as a value of a type other than string and list; None if this is impossible."""
     try:
         return _PARSE[kind](text.strip())

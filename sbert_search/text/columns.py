@@ -21,7 +21,7 @@ from sbert_search.text.column_types import (
     element_type,
     exact_as_float,
     list_of,
-    parsed,
+    parse_value,
     present,
     type_of,
     type_of_cell,
@@ -40,7 +40,9 @@ def as_declared(value: object, kind: ColumnType, name: str) -> MetadataValue:
         return cast(MetadataValue, [as_declared(v, inner, name) for v in _elements(value, name)])
     if kind == "string":
         return as_text(value, name)
-    converted = parsed(value, kind) if isinstance(value, str) else _converted(value, kind)
+    converted = (
+        parse_value(value, kind) if isinstance(value, str) else _convert_exactly(value, kind)
+    )
     if converted is None:
         raise BadRow(f"column {name!r} is of type {kind}, which this value does not fit", value)
     type_of(converted, name)  # raises for NaN, infinities and integers beyond 64 bits
@@ -64,7 +66,7 @@ def _elements(value: object, name: str) -> list[object]:
     return [part.strip() for part in value.split(";") if part.strip()]
 
 
-def _converted(value: object, kind: ColumnType) -> ScalarValue | None:
+def _convert_exactly(value: object, kind: ColumnType) -> ScalarValue | None:
     """Convert a value other than text exactly; None if this is impossible."""
     if type(value) is bool or kind == "bool":
         return FLAGS.get(str(int(value))) if kind == "bool" and value in (0, 1) else None

@@ -12,7 +12,7 @@ from pathlib import Path
 from sbert_search.errors import CorpusError
 from sbert_search.records import Document
 
-SKIPPED_FOLDERS = frozenset(
+_SKIPPED_FOLDERS = frozenset(
     [
         "dist-packages",
         "distutils",
@@ -56,7 +56,7 @@ def stdlib_documents(folder: Path | None = None) -> Iterator[Document]:
 
 def _source_files(folder: Path) -> Iterator[Path]:
     for here, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if name not in SKIPPED_FOLDERS and _is_public(name)]
+        folders[:] = [name for name in folders if name not in _SKIPPED_FOLDERS and _is_public(name)]
         for name in files:
             stem, suffix = os.path.splitext(name)
             if suffix == ".py" and (stem == "__init__" or _is_public(stem)):

@@ -34,6 +34,7 @@ from sbert_search.text.sources import (
     content_sha256,
     field_names,
     members,
+    named_read_errors,
     read_rows,
 )
 from sbert_search.text.spool import Sources, source_files
@@ -405,8 +406,6 @@ def _changed(file: SourceFile) -> CorpusError:
 
 
 def _stamp(file: SourceFile) -> tuple[int, int]:
-    try:
+    with named_read_errors(file.shown):
         state = file.path.stat()
-    except OSError as error:
-        raise CorpusError(f"{file.shown}: cannot be read: {error.strerror}.") from error
     return state.st_size, state.st_mtime_ns

@@ -9,13 +9,13 @@ from sbert_search.base.options import if_offered
 from sbert_search.config import unknown_name
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.text.column_types import as_text
-from sbert_search.text.formats.rows import BadRow, RawRow, check_text
+from sbert_search.text.formats.rows import BadRow, RawRow, check_text, repeated_name
 
-ID_FIELDS = ("_id", "id", "doc_id", "docid")
-TEXT_FIELDS = ("text", "contents", "content", "body", "passage", "document", "sentence")
-TITLE_FIELD = "title"
+_ID_FIELDS = ("_id", "id", "doc_id", "docid")
+_TEXT_FIELDS = ("text", "contents", "content", "body", "passage", "document", "sentence")
+_TITLE_FIELD = "title"
 MAX_ID_CHARS = 1024
-TEXT_SEPARATOR = "\n\n"  # between the values of several text fields
+_TEXT_SEPARATOR = "\n\n"  # between the values of several text fields
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,14 +45,14 @@ class FieldNames:
             texts = tuple(self.text)
             object.__setattr__(self, "text", texts[0] if len(texts) == 1 else texts or None)
         names = [n for n in (self.id, *self.texts, self.title, self.vector) if n is not None]
-        if repeated := sorted({name for name in names if names.count(name) > 1}):
+        if (repeated := repeated_name(names)) is not None:
             weight = if_offered(
                 "--title-weight",
                 " To weight the words of titles in lexical search, use --title-weight "
                 "(LexicalSettings(title_weight=...)).",
             )
             raise ConfigError(
-                f"The field {repeated[0]!r} is named twice; name each field once.{weight}"
+                f"The field {repeated!r} is named twice; name each field once.{weight}"
             )
 
     @property
@@ -69,7 +69,11 @@ class FieldNames:
         """
         absent = {
             role: None
-            for role, known in (("id", ID_FIELDS), ("text", TEXT_FIELDS), ("title", (TITLE_FIELD,)))
+            for role, known in (
+                ("id", _ID_FIELDS),
+                ("text", _TEXT_FIELDS),
+                ("title", (_TITLE_FIELD,)),
+            )
             if (name := getattr(self, role)) == getattr(stored, role)
             and name in known
             and name not in names
@@ -109,7 +113,7 @@ class FieldNames:
                 raise CorpusError(f"{shown}: {unknown_name(field, field, names, f'{role} field')}")
         taken = {self.id, *self.texts, self.title, self.vector}
         free = [name for name in names if name not in taken]
-        text = self.texts or tuple(filter(None, [_first(TEXT_FIELDS, free)]))
+        text = self.texts or tuple(filter(None, [_first(_TEXT_FIELDS, free)]))
         if not text and not has_vectors:
             remedy = remedy or if_offered(
                 "--text-field",
@@ -120,9 +124,9 @@ class FieldNames:
                 f"{shown}: no text field among {', '.join(map(repr, names))}. {remedy}"
             )
         return Roles(
-            id=self.id or _first(ID_FIELDS, free),
-            text=text or tuple(name for name in TEXT_FIELDS if name not in taken)[:1],
-            title=self.title or (None if TITLE_FIELD in taken else TITLE_FIELD),
+            id=self.id or _first(_ID_FIELDS, free),
+            text=text or tuple(name for name in _TEXT_FIELDS if name not in taken)[:1],
+            title=self.title or (None if _TITLE_FIELD in taken else _TITLE_FIELD),
             vector=self.vector,
             needs_text=not has_vectors,
         )
@@ -160,7 +164,7 @@ def row_parts(row: RawRow, roles: Roles, file_name: str) -> RowParts:
         text = _text_of(metadata.pop(roles.text[0], None), roles.text[0])
     else:
         parts = (_text_of(metadata.pop(name, None), name) for name in roles.text)
-        text = TEXT_SEPARATOR.join(part for part in parts if part)
+        text = _TEXT_SEPARATOR.join(part for part in parts if part)
     if roles.id is None:
         doc_id = f"{file_name}#{row.number}"
     else:
@@ -173,9 +177,9 @@ def row_parts(row: RawRow, roles: Roles, file_name: str) -> RowParts:
 
 
 def late_id_field(names: Iterable[str], roles: Roles) -> str | None:
-    """Return the first of `ID_FIELDS` that is among the names and has no other role, or None."""
+    """Return the first of `_ID_FIELDS` that is among the names and has no other role, or None."""
     taken = (*roles.text, roles.title, roles.vector)
-    return _first(ID_FIELDS, [name for name in names if name not in taken])
+    return _first(_ID_FIELDS, [name for name in names if name not in taken])
 
 
 def _first(candidates: Iterable[str], names: list[str]) -> str | None:

@@ -48,7 +48,7 @@ def id_column(ids: IdsLike) -> tuple[pa.Array, dict[int, BadRow]]:
     return pc.if_else(bad, "", column) if bad_rows else column, bad_rows
 
 
-def numbered(prefix: str, start: int, stop: int) -> pa.Array:
+def numbered_ids(prefix: str, start: int, stop: int) -> pa.Array:
     """Return a text for each number from ``start`` to ``stop`` - 1: the prefix, then the number."""
     kind = pa.large_string()
     numbers = pa.array(np.arange(start, stop)).cast(kind)

@@ -203,12 +203,10 @@ def path_below(path: Path, folder: Path) -> str | None:
 def classify(path: Path, text_as: TextAs = "lines") -> SourceFile:
     """Determine the format of a path from its extension, or from the content of a folder."""
     shown = printable(path)
-    try:
+    with named_read_errors(shown):
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
             return _folder(path, shown)
-    except OSError as error:
-        raise CorpusError(f"{shown}: cannot be read: {error.strerror}.") from error
     if not stat.S_ISREG(mode):
         raise CorpusError(f"{shown}: not a regular file. Pipe JSON lines to '-' instead.")
     file_format = _format_of(path, text_as)
@@ -268,16 +266,34 @@ def field_names(
     return list(dict.fromkeys(itertools.chain.from_iterable(names))) if names else None
 
 
+def require_field_names(file: SourceFile, kind: str, limit: RowLimit = NO_BUDGET) -> list[str]:
+    """Return `field_names`; without a valid row, raise the first reject or "holds no ``kind``"."""
+    names = field_names(file, limit=limit)
+    if names is None:
+        for row in read_rows(file, limit=limit):
+            if isinstance(row, Reject):
+                raise row.error()
+        raise CorpusError(f"{file.shown}: holds no {kind}.")
+    return names
+
+
+@contextlib.contextmanager
+def named_read_errors(shown: str) -> Iterator[None]:
+    """Turn an `OSError` in the context into an error that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise CorpusError(f"{shown}: cannot be read: {error.strerror}.") from error
+
+
 @contextlib.contextmanager
 def open_bytes(path: Path, shown: str = "", *, limit: RowLimit = NO_BUDGET) -> Iterator[BinaryIO]:
     """Open a regular file to read its bytes; decompress it if its extension names a compression."""
     shown = shown or printable(path)
-    try:
+    with named_read_errors(shown):
         if not stat.S_ISREG(path.stat().st_mode):
             raise CorpusError(f"{shown}: not a regular file.")
         raw = path.open("rb")
-    except OSError as error:
-        raise CorpusError(f"{shown}: cannot be read: {error.strerror}.") from error
     with raw:
         match path.suffix.lower():
             case ".gz":

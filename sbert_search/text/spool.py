@@ -19,7 +19,7 @@ from dataclasses import replace
 from glob import iglob
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import BinaryIO, Protocol, TypeAlias, cast
+from typing import Any, BinaryIO, Protocol, TypeAlias, cast
 
 import pyarrow as pa
 
@@ -27,12 +27,9 @@ from sbert_search.base.options import if_offered
 from sbert_search.base.progress import progress
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.records import Document
-from sbert_search.text.formats.columnar import repeated_name
-from sbert_search.text.formats.rows import excerpt
+from sbert_search.text.formats.rows import BLOCK_ROWS, excerpt, repeated_name
 from sbert_search.text.formats.spooled import write_batches, write_rows
-from sbert_search.text.sources import FORMATS, Root, SourceFile, TextAs, expand
-
-BLOCK_ROWS = 1024  # rows of a DuckDB result that are in memory at a time
+from sbert_search.text.sources import FORMATS, Root, SourceFile, TextAs, expand, named_read_errors
 
 _SQLITE = b"SQLite format 3\0"  # the first bytes of a SQLite file
 _DUCKDB = b"DUCK"  # bytes 8 to 11 of a DuckDB file, counted from 0
@@ -60,29 +57,8 @@ _DUCKDB_TABLES = (
 Batches = Iterator[pa.RecordBatch]
 
 
-class _Relation(Protocol):
-    """What this module uses of a DuckDB relation."""
-
-    @property
-    def columns(self) -> list[str]: ...
-
-    def fetchall(self) -> list[tuple[str]]: ...
-
-    def to_arrow_reader(self, batch_size: int, /) -> pa.RecordBatchReader: ...
-
-
-class _Connection(Protocol):
-    """What this module uses of a DuckDB connection."""
-
-    def sql(self, query: str) -> _Relation | None: ...
-
-    def extract_statements(self, query: str) -> list[object]: ...
-
-    def close(self) -> None: ...
-
-
 @contextlib.contextmanager
-def query_result(
+def _query_result(
     path: Path, shown: str, query: str | None
 ) -> Iterator[Iterator[Mapping[str, object]] | Batches]:
     """Run a query and yield its rows: mappings from SQLite, record batches from DuckDB.
@@ -120,35 +96,29 @@ def _duckdb(path: Path, shown: str, query: str | None) -> Iterator[Batches]:
             f"{shown}: reading DuckDB files needs the package duckdb; install it with "
             "`pip install 'sbert-search[duckdb]'`."
         ) from None
-    connect = cast(Callable[..., _Connection], duckdb.connect)
     config = {"enable_external_access": "false", "lock_configuration": "true"}
-    with _errors(shown, query, (cast(type[Exception], duckdb.Error),)):
-        connection = connect(str(path), read_only=True, config=config)
+    with _errors(shown, query, (duckdb.Error,)):
+        connection = duckdb.connect(str(path), read_only=True, config=config)
         with contextlib.closing(connection):
-            tables = connection.sql(_DUCKDB_TABLES)
-            names = [name for (name,) in tables.fetchall()] if tables else []
+            names = [name for (name,) in connection.sql(_DUCKDB_TABLES).fetchall()]
             if query is not None and len(connection.extract_statements(query)) > 1:
                 raise CorpusError(
                     f"{shown}: the query {excerpt(query)} has several statements; pass one SELECT."
                 )
             relation = connection.sql(_whole_table(names, shown) if query is None else query)
             _require_columns(relation.columns if relation else [], shown, query)
-            assert relation is not None
             yield _batches(relation, shown, query)
 
 
-def _batches(relation: _Relation, shown: str, query: str | None) -> Batches:
+def _batches(relation: Any, shown: str, query: str | None) -> Batches:
     # pyarrow raises an OSError where DuckDB fails in the middle of a result.
     with _errors(shown, query, (OSError, pa.ArrowException)):
         yield from relation.to_arrow_reader(BLOCK_ROWS)
 
 
 def _is_duckdb(path: Path, shown: str) -> bool:
-    try:
-        with path.open("rb") as file:
-            start = file.read(16)
-    except OSError as error:
-        raise CorpusError(f"{shown}: cannot be read: {error.strerror}.") from error
+    with named_read_errors(shown), path.open("rb") as file:
+        start = file.read(16)
     if start != _SQLITE and start[8:12] != _DUCKDB:
         raise CorpusError(f"{shown}: neither a SQLite nor a DuckDB database. Export its rows.")
     return start != _SQLITE
@@ -190,10 +160,8 @@ def _whole_table(tables: list[str], shown: str) -> str:
 def _require_columns(names: list[str], shown: str, query: str | None) -> None:
     if not names:
         raise CorpusError(f"{shown}: the query {excerpt(query)} returns no columns; pass a SELECT.")
-    if repeated := sorted({name for name in names if names.count(name) > 1}):
-        raise CorpusError(
-            f"{shown}: the query has two columns {repeated[0]!r}; rename one with AS."
-        )
+    if (repeated := repeated_name(names)) is not None:
+        raise CorpusError(f"{shown}: the query has two columns {repeated!r}; rename one with AS.")
 
 
 class ArrowTable(Protocol):
@@ -308,7 +276,7 @@ def _with_query_results(
 
 def _spool_query(file: SourceFile, query: str | None, owner: object) -> SourceFile:
     with (
-        query_result(file.path, file.shown, query) as rows,
+        _query_result(file.path, file.shown, query) as rows,
         _spool(owner, file.shown) as copy,
         progress("Reading the database", None, "rows") as advance,
     ):
@@ -322,11 +290,8 @@ def _spool_query(file: SourceFile, query: str | None, owner: object) -> SourceFi
 
 
 def _spool_stdin(owner: object) -> SourceFile:
-    with _spool(owner, "<stdin>", ".jsonl") as file:
-        try:
-            shutil.copyfileobj(sys.stdin.buffer, file, 1 << 20)
-        except OSError as error:
-            raise CorpusError(f"<stdin>: cannot be read: {error.strerror}.") from error
+    with _spool(owner, "<stdin>", ".jsonl") as file, named_read_errors("<stdin>"):
+        shutil.copyfileobj(sys.stdin.buffer, file, 1 << 20)
     return SourceFile(Path(file.name), "<stdin>", "stdin", "jsonl")
 
 
@@ -372,7 +337,7 @@ def _record_batches(rows: Rows) -> Iterable[pa.RecordBatch] | None:
     with_format: Callable[[str], object] | None = getattr(rows, "with_format", None)
     if with_format is None:
         return None
-    tables = getattr(with_format("arrow"), "iter")(batch_size=1024)  # noqa: B009 (has no types)
+    tables = getattr(with_format("arrow"), "iter")(batch_size=BLOCK_ROWS)  # noqa: B009 (has no types)
     return chain.from_iterable(table.to_batches() for table in tables)
 
 

@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 
 from sbert_search.base.arrays import MAX_NORM, too_long
 from sbert_search.errors import CorpusError
-from sbert_search.text.formats.rows import BadRow
+from sbert_search.text.formats.rows import BLOCK_ROWS, BadRow
 
-BLOCK_ROWS = 1024  # vectors that are converted and checked together
-MAX_DIM = 65_536
+_MAX_DIM = 65_536
 
 Vectors = NDArray[np.float32]
 
@@ -64,10 +63,10 @@ class RowVectors:
             raise CorpusError(
                 f"{shown}: the array is of type {array.dtype}; convert it to float32."
             )
-        if array.ndim != 2 or not 1 <= array.shape[1] <= MAX_DIM:
+        if array.ndim != 2 or not 1 <= array.shape[1] <= _MAX_DIM:
             raise CorpusError(
                 f"{shown}: the array has shape {array.shape}; it must be (rows, dimensions), with "
-                f"1 to {MAX_DIM:,} dimensions."
+                f"1 to {_MAX_DIM:,} dimensions."
             )
         self.array, self.shown = array, shown
 
@@ -147,7 +146,7 @@ class VectorReader:
         if not 0 <= at < len(self._problems):
             self._start, at = number, 0
             self._block = self.given.block(number, number + BLOCK_ROWS)
-            self._problems = problems(self._block, self.rule)
+            self._problems = vector_problems(self._block, self.rule)
         if problem := self._problems[at]:
             raise BadRow(problem)
         return cast(Vectors, self._block[at])
@@ -159,14 +158,14 @@ class VectorReader:
         vector = _numbers(value, name)
         if self.dim is not None and len(vector) != self.dim:
             raise BadRow(f"{name!r} has {len(vector):,} dimensions, not {self.dim:,}")
-        if not 1 <= len(vector) <= MAX_DIM:
-            raise BadRow(f"{name!r} has {len(vector):,} dimensions; 1 to {MAX_DIM:,} are possible")
-        if problem := problems(vector[None], self.rule)[0]:
+        if not 1 <= len(vector) <= _MAX_DIM:
+            raise BadRow(f"{name!r} has {len(vector):,} dimensions; 1 to {_MAX_DIM:,} are possible")
+        if problem := vector_problems(vector[None], self.rule)[0]:
             raise BadRow(problem)
         return vector
 
 
-def problems(vectors: Vectors, rule: VectorRule) -> list[str]:
+def vector_problems(vectors: Vectors, rule: VectorRule) -> list[str]:
     """Return for each vector (n, dim) the reason why it cannot be used, or "" if it can."""
     with np.errstate(over="ignore", invalid="ignore"):
         squares = np.einsum("nd,nd->n", vectors, vectors)  # infinite for components above 1e19

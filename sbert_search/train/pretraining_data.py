@@ -20,8 +20,8 @@ from sbert_search.models.pretraining import MaskedBatch
 from sbert_search.text.documents import CorpusReader, FieldNames
 from sbert_search.text.tokens.masking import MaskSettings
 from sbert_search.text.tokens.mlm_dataset import MaskedCorpus
-from sbert_search.text.tokens.pretokenize import write_token_shards
 from sbert_search.text.tokens.segments import SegmentSettings
+from sbert_search.text.tokens.shard_writing import write_token_shards
 from sbert_search.text.tokens.shards import TokenShards
 from sbert_search.text.tokens.tokenizer import TextTokenizer
 from sbert_search.train.loop.objective import Batch, Batches, BatchingConfig, Rows

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sbert_search.errors import CorpusError
 from sbert_search.text.fields import checked_id
 from sbert_search.text.formats.rows import BadRow
-from sbert_search.text.ids import id_column, numbered
+from sbert_search.text.ids import id_column, numbered_ids
 
 IDS = st.one_of(
     st.text(), st.integers(), st.none(), st.booleans(), st.floats(), st.just("x" * 1025)
@@ -71,4 +71,4 @@ def test_what_is_no_list_is_refused(ids: Any) -> None:
 
 
 def test_numbers_are_appended_to_a_prefix() -> None:
-    assert numbered("v:", 9, 11).to_pylist() == ["v:9", "v:10"]
+    assert numbered_ids("v:", 9, 11).to_pylist() == ["v:9", "v:10"]

@@ -8,7 +8,7 @@ import pytest
 
 from sbert_search.base.files import Disk, use_disk
 from sbert_search.errors import CorpusError
-from sbert_search.text.tokens.pretokenize import ShardWriter
+from sbert_search.text.tokens.shard_writing import ShardWriter
 from sbert_search.text.tokens.shards import NAME, TokenShards
 
 BATCHES: list[list[list[list[int]]]] = [

@@ -14,7 +14,7 @@ from sbert_search.errors import CorpusError
 from sbert_search.text.documents import CorpusReader
 from sbert_search.text.fields import FieldNames
 from sbert_search.text.formats.rows import BadRow
-from sbert_search.text.vectors import RowVectors, VectorReader, VectorRule, problems
+from sbert_search.text.vectors import RowVectors, VectorReader, VectorRule, vector_problems
 
 MATRIX = np.array([[1.0, 0.5], [-2.0, 0.25], [0.0, 4.0]])
 
@@ -67,15 +67,15 @@ def test_the_reason_names_what_is_wrong_with_a_vector() -> None:
     vectors = np.array(
         [[1, 2], [np.nan, 1], [0, 0], [-np.inf, 0], [1e30, 1], [1e-30, 0], [7e4, 0]], np.float32
     )
-    cosine = problems(vectors, VectorRule())
+    cosine = vector_problems(vectors, VectorRule())
     assert [bool(problem) for problem in cosine] == [False, True, True, True, False, False, False]
     assert "not finite" in cosine[1]
     assert "all zeros" in cosine[2]
-    assert [bool(p) for p in problems(vectors, VectorRule(nonzero=False))] == [
+    assert [bool(p) for p in vector_problems(vectors, VectorRule(nonzero=False))] == [
         *(False, True, False, True, True, False, False)
     ]
-    assert "norm above 1e+18" in problems(vectors, VectorRule(nonzero=False))[4]
-    half = problems(vectors, VectorRule(nonzero=False, dtype="float16"))
+    assert "norm above 1e+18" in vector_problems(vectors, VectorRule(nonzero=False))[4]
+    half = vector_problems(vectors, VectorRule(nonzero=False, dtype="float16"))
     assert "too large for float16" in half[6]
     assert half[2] == half[5] == ""
 

@@ -41,12 +41,11 @@ from sbert_search.index.upkeep.merge_policy import SEGMENT_ROWS
 from sbert_search.index.writer import IndexWriter
 from sbert_search.records import Document, RowCounts
 from sbert_search.text.documents import Reject, Survey
-from sbert_search.text.formats.rows import BadRow, RejectLog, excerpt
-from sbert_search.text.ids import IdsLike, id_column, numbered
-from sbert_search.text.vectors import RowVectors, VectorRule, VectorsLike, problems
+from sbert_search.text.formats.rows import BLOCK_ROWS, BadRow, RejectLog, excerpt
+from sbert_search.text.ids import IdsLike, id_column, numbered_ids
+from sbert_search.text.vectors import RowVectors, VectorRule, VectorsLike, vector_problems
 
 SHOWN = "vectors"  # the first row has ``vectors:1`` as its `Document.source`
-BLOCK_ROWS = 1024
 _NEW, _DUPLICATE, _REJECTED = 0, 1, 2
 _CONFLICT = "the id is already indexed with other content, which only upsert replaces"
 
@@ -101,8 +100,9 @@ class RowWindow:
 class IdVectors:
     """Vectors and the id of each; `survey` checks all rows and must run first.
 
-    Ids are checked by the same rules as those of any other source, and vectors by `problems`. A row
-    with the id of an earlier row is a duplicate if the vectors are equal; otherwise it is rejected.
+    Ids are checked by the same rules as those of any other source, and vectors by
+    `vector_problems`. A row with the id of an earlier row is a duplicate if the vectors are equal;
+    otherwise it is rejected.
     If ``ids`` is None, the id is the number of the vector, from 0.
 
     Besides ids and vectors, 17 bytes of memory are held for each row, and about as much again
@@ -167,7 +167,7 @@ class IdVectors:
         """Return the new documents from row ``start`` to ``stop``, with vectors as stored."""
         keep = self.outcomes[start:stop] == _NEW
         vectors, ids = self.vectors.block(start, stop), self._id_texts(start, stop)
-        sources = numbered(f"{SHOWN}:", start + 1, stop + 1)
+        sources = numbered_ids(f"{SHOWN}:", start + 1, stop + 1)
         if not keep.all():
             vectors = vectors[keep]
             ids, sources = ids.filter(pa.array(keep)), sources.filter(pa.array(keep))
@@ -185,12 +185,12 @@ class IdVectors:
         norms = fast_norms(block)
         self.contents[rows] = _NO_TEXT ^ ids_of.hash_vectors(block)
         self.id_hashes[rows] = ids_of.hash_ids(ids)
-        # To save time, `problems` gets only vectors whose norm is 0, too large or not finite.
+        # To save time, only vectors whose norm is 0, too large or not finite are looked at again.
         suspect = ~((norms > 0) & (norms <= MAX_NORM))
         if self.rule.dtype == "float16" and not self.rule.nonzero:
             suspect[:] = True  # a vector with a small norm may overflow float16, too
         at = np.flatnonzero(suspect)
-        for row, problem in zip(at.tolist(), problems(block[at], self.rule), strict=True):
+        for row, problem in zip(at.tolist(), vector_problems(block[at], self.rule), strict=True):
             if problem:
                 self._reasons.setdefault(start + row, (problem, f"id {excerpt(ids[row])}"))
 
@@ -238,7 +238,7 @@ class IdVectors:
 
     def _id_texts(self, start: int, stop: int) -> pa.Array:
         if self._ids is None:
-            return numbered("", start, min(stop, len(self.vectors)))
+            return numbered_ids("", start, min(stop, len(self.vectors)))
         return self._ids.slice(start, stop - start)
 
 

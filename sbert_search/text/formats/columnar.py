@@ -6,7 +6,7 @@ A row that cannot be used is yielded as a `Reject` with the reason.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,15 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from sbert_search.text.formats.parquet import plan_group
-from sbert_search.text.formats.rows import NO_BUDGET, BadRow, RawRow, Reject, RowLimit
+from sbert_search.text.formats.rows import (
+    BLOCK_ROWS,
+    NO_BUDGET,
+    BadRow,
+    RawRow,
+    Reject,
+    RowLimit,
+    repeated_name,
+)
 
 # Memory of a small Python value with the reference to it, and of an empty dict, in bytes.
 _VALUE_BYTES, _DICT_BYTES = 64, 232
@@ -108,7 +116,7 @@ def readable(column: pa.Array, name: str, first: int, bad: dict[int, BadRow]) ->
         return _values(column)
     except (ValueError, OverflowError) as error:
         if len(column) == 1:
-            bad[first] = BadRow(f"column {name!r} cannot be read: {first_line(error)}")
+            bad[first] = BadRow(f"column {name!r} cannot be read: {_first_line(error)}")
             return [None]
         half = len(column) // 2
         head = readable(column.slice(0, half), name, first, bad)
@@ -201,14 +209,12 @@ def _text(value: bytes | None) -> str | None:
     return None if value is None else value.decode("utf-8", "surrogateescape")
 
 
-def first_line(error: BaseException) -> str:
+def _first_line(error: BaseException) -> str:
     """Return the first line of an error's message; if that is empty, the type of the error."""
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-BLOCK_ROWS = 1024  # maximum number of rows converted to Python values at a time
-
-MAX_GROUP_ROWS = 1 << 31  # a Parquet footer with more rows in a group counts as damaged
+_MAX_GROUP_ROWS = 1 << 31  # a Parquet footer with more rows in a group counts as damaged
 
 _DAMAGE = (OSError, MemoryError, ValueError, pa.ArrowException)
 
@@ -227,7 +233,7 @@ def read_parquet(
         group_rows = _group_rows(file.metadata)
         repeated = repeated_name(file.schema_arrow.names)
     except _DAMAGE as error:
-        yield Reject(shown, f"damaged Parquet file: {first_line(error)}")
+        yield Reject(shown, f"damaged Parquet file: {_first_line(error)}")
         return
     if repeated is not None:
         yield Reject(shown, f"two columns have the name {repeated!r}; rename one")
@@ -242,14 +248,9 @@ def read_parquet(
             first += n_rows
 
 
-def repeated_name(names: Sequence[str]) -> str | None:
-    """Return the first name that another column has too; None if all names differ."""
-    return next((name for n, name in enumerate(names) if name in names[:n]), None)
-
-
 def _group_rows(metadata: pq.FileMetaData) -> list[int]:
     counts = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
-    if sum(counts) != metadata.num_rows or not all(0 <= n <= MAX_GROUP_ROWS for n in counts):
+    if sum(counts) != metadata.num_rows or not all(0 <= n <= _MAX_GROUP_ROWS for n in counts):
         raise ValueError("its footer has inconsistent numbers of rows")
     return counts
 
@@ -268,7 +269,7 @@ def _read_group(
     except BadRow as bad:
         problem = bad.reason
     except _DAMAGE as error:
-        problem = f"damaged row group: {first_line(error)}"
+        problem = f"damaged row group: {_first_line(error)}"
     for _ in range(row, n_rows):
         yield BadRow(problem)
 
@@ -310,9 +311,9 @@ def read_arrow(
             number += batch.num_rows
     except _DAMAGE as error:
         if index == 0:
-            yield Reject(shown, f"cannot be read as an Arrow file: {first_line(error)}")
+            yield Reject(shown, f"cannot be read as an Arrow file: {_first_line(error)}")
             return
-        reason = f"damaged in or after this batch; the rest is lost: {first_line(error)}"
+        reason = f"damaged in or after this batch; the rest is lost: {_first_line(error)}"
         yield Reject(f"{shown}:batch {index}", reason)
 
 

@@ -56,7 +56,7 @@ KINDS: Mapping[str, Kind] = {
 }
 """The kind of a file by its extension. Source code is of the kind "text": the file is the text."""
 
-UNREAD_FOLDERS = frozenset(("__pycache__", "node_modules"))  # not read, like hidden folders
+_UNREAD_FOLDERS = frozenset(("__pycache__", "node_modules"))  # not read, like hidden folders
 # A folder with all files of one of these sets is not read: it is a virtual environment of Python,
 # an index of this package or a sharded index.
 _UNREAD_FILES = ({"pyvenv.cfg"}, {"LOCK", "MANIFEST.json"}, {"LOCK", "shards.json"})
@@ -125,7 +125,7 @@ def list_files(
 ) -> Listing:
     """List the files of a folder and its subfolders; ``tables`` are endings such as ``.csv.gz``.
 
-    Hidden files and folders, `UNREAD_FOLDERS`, virtual environments of Python, indexes of this
+    Hidden files and folders, `_UNREAD_FOLDERS`, virtual environments of Python, indexes of this
     package and links to folders are skipped. A folder that cannot be listed is an error, unless
     ``on_unlisted`` is called with it.
     """
@@ -211,7 +211,7 @@ def read_bytes(file: FileName, limit: RowLimit = NO_BUDGET) -> bytes:
 
 def is_read(folder: str) -> bool:
     """Whether a folder of this name is read as part of another folder."""
-    return not folder.startswith(".") and folder not in UNREAD_FOLDERS
+    return not folder.startswith(".") and folder not in _UNREAD_FOLDERS
 
 
 def _read_file(file: FileName, limit: RowLimit) -> Iterator[RawRow | Reject]:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import lzma
 import re
-import zlib
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from sbert_search.text.formats.lines import BOM, parse_object
+from sbert_search.text.formats.lines import BOM, DAMAGE, damage_reason, parse_object
 from sbert_search.text.formats.rows import NO_BUDGET, BadRow, RawRow, Reject, RowLimit
 
 _CHUNK = 1 << 16  # maximum bytes read at a time; a read also stops at the end of a line
@@ -22,7 +20,7 @@ _IN_STRING = re.compile(rb'["\\]')
 _BACKSLASH, _QUOTE = b'\\"'
 _DEPTH = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
 
-Item = bytes | BadRow
+_Item = bytes | BadRow
 """The bytes of a row, or why the row cannot be read."""
 
 
@@ -48,7 +46,7 @@ def read_json(
             yield bad.at(source)
 
 
-def _items(stream: BinaryIO, limit: RowLimit) -> Iterator[Item]:
+def _items(stream: BinaryIO, limit: RowLimit) -> Iterator[_Item]:
     """Yield the rows of a file; if the rest cannot be read, the last item is a `BadRow`."""
     try:
         scanner = _Scanner(stream, limit)
@@ -68,7 +66,7 @@ def _items(stream: BinaryIO, limit: RowLimit) -> Iterator[Item]:
         yield bad
 
 
-def _array(scanner: _Scanner) -> Iterator[Item]:
+def _array(scanner: _Scanner) -> Iterator[_Item]:
     """Yield the values of an array, of which the scanner has passed the opening bracket."""
     if scanner.peek() == b"]":
         scanner.step()
@@ -83,7 +81,7 @@ def _array(scanner: _Scanner) -> Iterator[Item]:
             return
 
 
-def _member(scanner: _Scanner) -> Iterator[Item]:
+def _member(scanner: _Scanner) -> Iterator[_Item]:
     """Yield the objects of an array that is a member of the file's only object.
 
     The scanner has passed the opening brace. An array counts if its first value is an object; only
@@ -123,7 +121,7 @@ def _member(scanner: _Scanner) -> Iterator[Item]:
         )
 
 
-def _shown(name: Item) -> str:
+def _shown(name: _Item) -> str:
     return name.decode("utf-8", "replace") if isinstance(name, bytes) else ""
 
 
@@ -160,7 +158,7 @@ class _Scanner:
         """Return the next bytes, at most 20, as text for a message."""
         return bytes(self._data[self._at : self._at + 20]).decode("utf-8", "replace")
 
-    def value(self) -> Item:
+    def value(self) -> _Item:
         """Return the value that begins at the byte that `peek` returns, and pass it.
 
         A `BadRow` is returned for a value over the limit, and raised if the value does not end.
@@ -196,7 +194,7 @@ class _Scanner:
         lists = [value for value in members if isinstance(value, list) and value]
         return not any(isinstance(items[0], dict) for items in lists)
 
-    def _value(self, depth: int, most: int, *, stay: bool = False) -> Item:
+    def _value(self, depth: int, most: int, *, stay: bool = False) -> _Item:
         """Return a value, of which ``depth`` brackets were passed, or `BadRow` if too long."""
         if self._at > _CHUNK:
             del self._data[: self._at]
@@ -255,7 +253,7 @@ class _Scanner:
         """Append the next bytes of the stream to the buffer; return whether there were any."""
         try:
             chunk = self._stream.readline(_CHUNK)
-        except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
-            raise BadRow(f"the file is damaged here; the rest is lost: {error}") from None
+        except DAMAGE as error:
+            raise BadRow(damage_reason(error)) from None
         self._data += chunk
         return bool(chunk)

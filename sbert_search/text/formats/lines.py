@@ -21,12 +21,22 @@ from sbert_search.text.formats.rows import (
     RowLimit,
     check_text,
     decode,
+    repeated_name,
 )
 
 BOM = b"\xef\xbb\xbf"  # the byte order mark of UTF-8
 
 Line = tuple[int, bytes, str]
 """Line number from 1, the line without its line end, and the problem with the line ("": none)."""
+
+
+# Errors of a stream that is cut off, damaged or on a failing disk.
+DAMAGE = (EOFError, OSError, zlib.error, lzma.LZMAError)
+
+
+def damage_reason(error: Exception) -> str:
+    """Return why the rest of a damaged stream cannot be read."""
+    return f"the file is damaged here; the rest is lost: {error}"
 
 
 def read_lines(stream: BinaryIO, limit: RowLimit = NO_BUDGET) -> Iterator[Line]:
@@ -49,11 +59,11 @@ def read_lines(stream: BinaryIO, limit: RowLimit = NO_BUDGET) -> Iterator[Line]:
                 yield number, b"", f"line longer than {limit}"
             else:
                 yield number, data.removesuffix(b"\n").removesuffix(b"\r"), ""
-    except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
-        yield number + 1, b"", f"the file is damaged here; the rest is lost: {error}"
+    except DAMAGE as error:
+        yield number + 1, b"", damage_reason(error)
 
 
-def read_filled_lines(
+def _read_filled_lines(
     stream: BinaryIO, *, skip: int = 0, limit: RowLimit = NO_BUDGET
 ) -> Iterator[Line]:
     """Yield the lines that are not blank or have a problem; skip the first ``skip`` of these."""
@@ -74,7 +84,7 @@ def read_text_lines(
     stream: BinaryIO, shown: str, *, skip: int = 0, limit: RowLimit = NO_BUDGET
 ) -> Iterator[RawRow | Reject]:
     """Yield one row per line, with the field ``text``; blank lines are skipped."""
-    for number, data, problem in read_filled_lines(stream, skip=skip, limit=limit):
+    for number, data, problem in _read_filled_lines(stream, skip=skip, limit=limit):
         source = f"{shown}:{number}"
         try:
             if problem:
@@ -89,7 +99,7 @@ def read_jsonl(
     stream: BinaryIO, shown: str, *, skip: int = 0, limit: RowLimit = NO_BUDGET
 ) -> Iterator[RawRow | Reject]:
     """Yield one row per line; blank lines are skipped, and skipped rows are not parsed."""
-    for number, data, problem in read_filled_lines(stream, skip=skip, limit=limit):
+    for number, data, problem in _read_filled_lines(stream, skip=skip, limit=limit):
         source = f"{shown}:{number}"
         if problem:
             yield Reject(source, problem)
@@ -146,7 +156,7 @@ def read_delimited(
     ``delimiter`` None: of `_DELIMITERS`, the most frequent one outside quotes in the header.
     """
     header: list[str] | None = None
-    for number, cells in read_records(stream, delimiter, limit):
+    for number, cells in _read_records(stream, delimiter, limit):
         if header is None:
             header = _header(cells, f"{shown}:{number}")
         elif skip:
@@ -155,7 +165,7 @@ def read_delimited(
             yield _row(header, cells, number, f"{shown}:{number}")
 
 
-def read_records(
+def _read_records(
     stream: BinaryIO, delimiter: str | None, limit: RowLimit = NO_BUDGET
 ) -> Iterator[tuple[int, list[str] | BadRow]]:
     """Yield the number of each record's first line, and its cells; a `BadRow` for a bad record."""
@@ -253,9 +263,8 @@ def _header(cells: list[str] | BadRow, source: str) -> list[str]:
             check_text(name, name)
     except BadRow as bad:
         raise bad.at(source).error() from None
-    repeated = sorted({name for name in names if names.count(name) > 1})
-    if repeated:
-        raise CorpusError(f"{source}: the header names {repeated[0]!r} twice. Rename one of them.")
+    if (repeated := repeated_name(names)) is not None:
+        raise CorpusError(f"{source}: the header names {repeated!r} twice. Rename one of them.")
     return names
 
 

@@ -323,7 +323,7 @@ def _unescaped(text: str) -> str:
         return text
 
 
-MAX_PAGE_CHARS = 1 << 20  # maximum characters of a page or title; the rest is cut off
+_MAX_PAGE_CHARS = 1 << 20  # maximum characters of a page or title; the rest is cut off
 
 
 def read_pdf(data: bytes) -> tuple[str, Iterator[tuple[int, str]]]:
@@ -379,8 +379,8 @@ def _without_notes() -> Iterator[None]:
 
 
 def _clean(text: str) -> str:
-    """Cut a text to `MAX_PAGE_CHARS`, drop NUL characters and replace lone surrogates by "?"."""
-    text = text[:MAX_PAGE_CHARS].replace("\0", "")
+    """Cut a text to `_MAX_PAGE_CHARS`, drop NUL characters and replace lone surrogates by "?"."""
+    text = text[:_MAX_PAGE_CHARS].replace("\0", "")
     return text.encode("utf-8", "replace").decode().strip()
 
 

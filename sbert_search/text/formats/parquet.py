@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sbert_search.base.memory import mib
-from sbert_search.text.formats.rows import BadRow, RowLimit
+from sbert_search.text.formats.rows import BLOCK_ROWS, BadRow, RowLimit
 
 _HEADER_BYTES = 1 << 12  # read for a header at first; headers with statistics may be longer
 _MAX_HEADER_BYTES = 1 << 24
@@ -163,9 +163,8 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     raise ValueError("a page header with a number beyond 64 bits")
 
 
-BLOCK_ROWS = 1024  # maximum number of rows to decode at a time
 BUFFER_BYTES = 1 << 20  # bytes read from the file at a time, for each column
-MAX_PAGE_BYTES = 256 << 20  # maximum size of one page if there is no memory budget
+_MAX_PAGE_BYTES = 256 << 20  # maximum size of one page if there is no memory budget
 
 # Minimum bytes of a decoded value by its physical Parquet type. For FIXED_LEN_BYTE_ARRAY the schema
 # of the file has the width.
@@ -202,10 +201,10 @@ def _check(total: int, largest: int, limit: RowLimit) -> None:
     """Reject a row group whose pages need too much memory, before decompressing them.
 
     ``total`` may be an eighth of the memory budget; without one, ``largest`` may be
-    `MAX_PAGE_BYTES`.
+    `_MAX_PAGE_BYTES`.
     """
     budget = limit.budget
-    needed, allowed = (largest, MAX_PAGE_BYTES) if budget is None else (total, budget // 8)
+    needed, allowed = (largest, _MAX_PAGE_BYTES) if budget is None else (total, budget // 8)
     if needed > allowed:
         more = ";" if budget is None else f" with --memory {mib(budget)}; allow more, or"
         raise BadRow(

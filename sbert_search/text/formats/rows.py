@@ -11,7 +11,7 @@ import dataclasses
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -21,9 +21,11 @@ from sbert_search.base.memory import MAX_ROW_BYTES, divide_budget, mib
 from sbert_search.base.progress import warn
 from sbert_search.errors import CorpusError
 
-EXCERPT_CHARS = 80
+BLOCK_ROWS = 1024  # rows, or vectors, that are read, converted or written together
+_EXCERPT_CHARS = 80
 
 _Text = TypeVar("_Text", str, bytes)
+_Record = TypeVar("_Record")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +73,30 @@ class BadRow(Exception):  # noqa: N818 (internal: callers turn it into a Reject)
         return Reject(source, self.reason, self.value)
 
 
+def map_rows(rows: Iterable[RawRow | Reject], make: Callable[[RawRow], _Record]) -> list[_Record]:
+    """Return what ``make`` returns for each row; the first bad row is raised as an error."""
+    made = []
+    for row in rows:
+        if isinstance(row, Reject):
+            raise row.error()
+        try:
+            made.append(make(row))
+        except BadRow as bad:
+            raise bad.at(row.source).error() from None
+    return made
+
+
+def repeated_name(names: Sequence[str]) -> str | None:
+    """Return the first name that another column has too; None if all names differ."""
+    return next((name for n, name in enumerate(names) if name in names[:n]), None)
+
+
 def excerpt(value: object) -> str:
-    """Return the `repr` of a value, cut to `EXCERPT_CHARS` characters."""
+    """Return the `repr` of a value, cut to `_EXCERPT_CHARS` characters."""
     if isinstance(value, (str, bytes)):
-        value = value[: EXCERPT_CHARS + 1]
+        value = value[: _EXCERPT_CHARS + 1]
     shown = repr(value)
-    return shown if len(shown) <= EXCERPT_CHARS else shown[: EXCERPT_CHARS - 3] + "..."
+    return shown if len(shown) <= _EXCERPT_CHARS else shown[: _EXCERPT_CHARS - 3] + "..."
 
 
 def printable(path: str | os.PathLike[str]) -> str:
@@ -115,7 +135,7 @@ def _around(value: _Text, position: int) -> _Text:
     return value[max(0, position - 20) : position + 20]
 
 
-MAX_DECOMPRESSOR_BYTES = 512 << 20  # used if there is no memory budget
+_MAX_DECOMPRESSOR_BYTES = 512 << 20  # used if there is no memory budget
 
 _MAX_MEMORY_PER_BYTE = 1 << 10  # a row's memory is at most this many times its size in the file
 # Upper bounds of the bytes that Python allocates for one JSON object, list, key and scalar. Each
@@ -143,7 +163,7 @@ class RowLimit:
     @property
     def decompressor_bytes(self) -> int:
         """Maximum bytes of memory for decompressing a file, in addition to the row."""
-        return MAX_DECOMPRESSOR_BYTES if self.budget is None else self.budget // 6
+        return _MAX_DECOMPRESSOR_BYTES if self.budget is None else self.budget // 6
 
     def check(self, n_bytes: int) -> None:
         """Raise `BadRow` for a row of ``n_bytes`` bytes if this is above the limit."""

@@ -19,9 +19,8 @@ import pyarrow as pa
 
 from sbert_search.errors import CorpusError
 from sbert_search.text.formats.columnar import rows_of_batch
-from sbert_search.text.formats.rows import NO_BUDGET, BadRow, RawRow, Reject, RowLimit
+from sbert_search.text.formats.rows import BLOCK_ROWS, NO_BUDGET, BadRow, RawRow, Reject, RowLimit
 
-BLOCK_ROWS = 1024  # maximum number of rows in a block
 BLOCK_CHARS = 1 << 22  # `write_rows` ends a block once its values reach about this size (`_size`)
 
 _HEADER = struct.Struct("<qq")

@@ -8,15 +8,14 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 from sbert_search.config import unknown_name
 from sbert_search.errors import CorpusError
 from sbert_search.records import TextGroup, TextPair, Triplet
-from sbert_search.text.formats.rows import BadRow, Reject, check_text
-from sbert_search.text.sources import SourceFile, classify, field_names, read_rows
+from sbert_search.text.formats.rows import BadRow, RawRow, check_text, map_rows
+from sbert_search.text.sources import classify, read_rows, require_field_names
 
 COLUMNS = {
     "text1": ("sentence1", "text1", "premise", "anchor", "query", "question"),
@@ -50,20 +49,9 @@ def read_pairs(
     """
     file = classify(path)
     named = {"text1": text1, "text2": text2, "score": score, "label": label}
-    names = field_names(file)
-    needed = {"text1", "text2", *need}
-    columns = find_columns(named, COLUMNS, names, file.shown, needed) if names is not None else {}
-    pairs = []
-    for row in read_rows(file):
-        if isinstance(row, Reject):
-            raise row.error()
-        try:
-            pairs.append(_pair(row.values, columns, score_range, row.source, need))
-        except BadRow as bad:
-            raise bad.at(row.source).error() from None
-    if not pairs:
-        raise CorpusError(f"{file.shown}: holds no pairs.")
-    return pairs
+    names = require_field_names(file, "pairs")
+    columns = find_columns(named, COLUMNS, names, file.shown, {"text1", "text2", *need})
+    return map_rows(read_rows(file), lambda row: _pair(row, columns, score_range, need))
 
 
 class MissingColumnError(CorpusError):
@@ -110,18 +98,18 @@ def find_columns(
 
 
 def _pair(
-    values: Mapping[str, object],
+    row: RawRow,
     columns: Mapping[str, str],
     score_range: tuple[float, float] | None,
-    source: str,
     need: Collection[str],
 ) -> TextPair:
+    values = row.values
     pair = TextPair(
         text1=text_of(values, columns["text1"]),
         text2=text_of(values, columns["text2"]),
         score=_score(values, columns["score"], score_range) if "score" in columns else None,
         label=_label(values, columns["label"]) if "label" in columns else None,
-        source=source,
+        source=row.source,
     )
     for part in need:
         if getattr(pair, part) is None:
@@ -172,7 +160,7 @@ def _label(values: Mapping[str, object], name: str) -> str | None:
     return check_text(value, name)
 
 
-TRIPLET_COLUMNS = {
+_TRIPLET_COLUMNS = {
     "anchor": ("anchor", "query", "question", "sentence1", "premise"),
     "positive": ("positive", "passage", "answer", "entailment", "sentence2"),
 }
@@ -180,8 +168,6 @@ TRIPLET_COLUMNS = {
 
 _NEGATIVE = re.compile(r"(hard_)?negatives?(_?\d+)?|contradiction")
 _GROUPS = ("texts", "captions", "paraphrases", "sentences")
-
-R = TypeVar("R")
 
 
 def read_triplets(
@@ -197,35 +183,35 @@ def read_triplets(
     used. A negative column has a text or a list of texts.
     """
     file = classify(path)
-    names = _names(file, "triplets")
+    names = require_field_names(file, "triplets")
     columns = find_columns(
         {"anchor": anchor, "positive": positive, "negative": negative},
-        {**TRIPLET_COLUMNS, "negative": ()},
+        {**_TRIPLET_COLUMNS, "negative": ()},
         names,
         file.shown,
-        TRIPLET_COLUMNS,
+        _TRIPLET_COLUMNS,
     )
     negatives = negative_columns(names) if negative is None else [negative]
     if not negatives:
         raise CorpusError(
             f"{file.shown}: no negative column among {', '.join(names)}; name the column to use."
         )
-    if named := [part for part in TRIPLET_COLUMNS if columns[part] in negatives]:
+    if named := [part for part in _TRIPLET_COLUMNS if columns[part] in negatives]:
         raise CorpusError(
             f"{file.shown}: the column {columns[named[0]]!r} is named as the {named[0]}, but it is "
             "also a negative column. Name the negative column with data.columns.negative."
         )
 
-    def make(values: Mapping[str, object], source: str) -> Triplet:
+    def make(row: RawRow) -> Triplet:
         # A row of JSON lines may have negative columns that the first rows do not have.
-        own = negative_columns([*values]) if negative is None else negatives
-        others = [text for name in own for text in _texts_of(values, name)]
+        own = negative_columns([*row.values]) if negative is None else negatives
+        others = [text for name in own for text in _texts_of(row.values, name)]
         if not others:
             raise BadRow(f"no text in {', '.join(map(repr, negatives))}")
-        first, second = (text_of(values, columns[part]) for part in TRIPLET_COLUMNS)
-        return Triplet(first, second, tuple(others), source)
+        first, second = (text_of(row.values, columns[part]) for part in _TRIPLET_COLUMNS)
+        return Triplet(first, second, tuple(others), row.source)
 
-    return _read(file, make)
+    return map_rows(read_rows(file), make)
 
 
 def negative_columns(names: Collection[str]) -> list[str]:
@@ -239,39 +225,16 @@ def read_groups(path: Path, *, texts: str | None = None) -> list[TextGroup]:
     Each row has a list of texts, so CSV and TSV cannot hold groups.
     """
     file = classify(path)
-    names = _names(file, "groups")
+    names = require_field_names(file, "groups")
     column = find_columns({"texts": texts}, {"texts": _GROUPS}, names, file.shown, ["texts"])
 
-    def make(values: Mapping[str, object], source: str) -> TextGroup:
-        group = tuple(dict.fromkeys(_texts_of(values, column["texts"])))
+    def make(row: RawRow) -> TextGroup:
+        group = tuple(dict.fromkeys(_texts_of(row.values, column["texts"])))
         if len(group) < 2:
             raise BadRow(f"{column['texts']!r} must be a list of two or more different texts")
-        return TextGroup(group, source)
+        return TextGroup(group, row.source)
 
-    return _read(file, make)
-
-
-def _names(file: SourceFile, kind: str) -> list[str]:
-    """Return the field names of the first rows; raise the reason if no row can be read."""
-    names = field_names(file)
-    if names is None:
-        for row in read_rows(file):
-            if isinstance(row, Reject):
-                raise row.error()
-        raise CorpusError(f"{file.shown}: holds no {kind}.")
-    return names
-
-
-def _read(file: SourceFile, make: Callable[[Mapping[str, object], str], R]) -> list[R]:
-    records = []
-    for row in read_rows(file):
-        if isinstance(row, Reject):
-            raise row.error()
-        try:
-            records.append(make(row.values, row.source))
-        except BadRow as bad:
-            raise bad.at(row.source).error() from None
-    return records
+    return map_rows(read_rows(file), make)
 
 
 def _texts_of(values: Mapping[str, object], name: str) -> list[str]:

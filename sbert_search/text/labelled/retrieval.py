@@ -26,11 +26,17 @@ from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.records import Document, Qrels, Query, Run
 from sbert_search.text.fields import FieldNames, row_parts
 from sbert_search.text.formats.lines import read_text_lines
-from sbert_search.text.formats.rows import BadRow, Reject, RowLimit
-from sbert_search.text.sources import COMPRESSIONS, classify, field_names, open_bytes, read_rows
+from sbert_search.text.formats.rows import BadRow, RawRow, RowLimit, map_rows
+from sbert_search.text.sources import (
+    COMPRESSIONS,
+    classify,
+    open_bytes,
+    read_rows,
+    require_field_names,
+)
 from sbert_search.text.spool import source_files
 
-CELL = re.compile(r"[^ \t\n\v\f\r]+")
+_CELL = re.compile(r"[^ \t\n\v\f\r]+")
 """A cell of a line in TREC's formats; only ASCII white space separates cells."""
 
 
@@ -101,18 +107,16 @@ def read_run(path: Path) -> Run:
     Ranks may begin at any whole number, since some systems count from 0, and may have gaps.
     """
     ranked: dict[str, dict[int, tuple[str, float, str]]] = {}
+
+    def add(row: RawRow) -> None:
+        query_id, rank, doc_id, score = _parse(row.text)
+        hits = ranked.setdefault(query_id, {})
+        if rank in hits:
+            raise BadRow(f"query {query_id!r} had rank {rank} before", doc_id)
+        hits[rank] = (doc_id, score, row.source)
+
     with open_bytes(path) as stream:
-        for row in read_text_lines(stream, str(path)):
-            if isinstance(row, Reject):
-                raise row.error()
-            try:
-                query_id, rank, doc_id, score = _parse(row.text)
-                hits = ranked.setdefault(query_id, {})
-                if rank in hits:
-                    raise BadRow(f"query {query_id!r} had rank {rank} before", doc_id)
-            except BadRow as bad:
-                raise bad.at(row.source).error() from None
-            hits[rank] = (doc_id, score, row.source)
+        map_rows(read_text_lines(stream, str(path)), add)
     if not ranked:
         raise CorpusError(f"{path}: holds no hits.")
     return {query_id: _by_rank(hits) for query_id, hits in ranked.items()}
@@ -133,7 +137,7 @@ def _by_rank(hits: dict[int, tuple[str, float, str]]) -> dict[str, float]:
 
 
 def _parse(line: str) -> tuple[str, int, str, float]:
-    cells = CELL.findall(line)
+    cells = _CELL.findall(line)
     if len(cells) != 6:
         raise BadRow(f"{len(cells)} cells; a hit has six: query Q0 document rank score tag", line)
     try:
@@ -149,7 +153,7 @@ def _parse(line: str) -> tuple[str, int, str, float]:
 
 
 def _check_cell(value: str, kind: str) -> None:
-    if not CELL.fullmatch(value):
+    if not _CELL.fullmatch(value):
         raise RunCellError(
             f"The {kind} {value!r} is empty or has white space, which no run file can hold. Rename "
             "it, or use JSON, which holds every id: that of `search --json` or of `eval --out`."
@@ -182,21 +186,18 @@ def read_queries(
     file = source_files("-", owner)[0] if str(path) == "-" else classify(queries_file(path))
     queries: dict[str, Query] = {}
     limit, taken = RowLimit.within(memory_bytes), 0
-    names = field_names(file, limit=limit) or ["text"]
+    names = require_field_names(file, "queries", limit) or ["text"]
     roles = (fields or FieldNames()).resolve(
         names, file.shown, "Rename the field of the query to 'text'."
     )
-    for row in read_rows(file, limit=limit):
-        if isinstance(row, Reject):
-            raise row.error()
-        try:
-            if not any(str(row.values.get(text) or "").strip() for text in roles.text):
-                raise BadRow("the query has no text", row.values.get(roles.id or ""))
-            parts = row_parts(row, roles, file.name)
-            if parts.doc_id in queries:
-                raise BadRow("an earlier query has the same id", parts.doc_id)
-        except BadRow as bad:
-            raise bad.at(row.source).error() from None
+
+    def add(row: RawRow) -> None:
+        nonlocal taken
+        if not any(str(row.values.get(text) or "").strip() for text in roles.text):
+            raise BadRow("the query has no text", row.values.get(roles.id or ""))
+        parts = row_parts(row, roles, file.name)
+        if parts.doc_id in queries:
+            raise BadRow("an earlier query has the same id", parts.doc_id)
         queries[parts.doc_id] = Query(parts.doc_id, parts.text)
         taken += _QUERY_BYTES + sys.getsizeof(parts.doc_id) + sys.getsizeof(parts.text)
         if memory_bytes is not None and taken > memory_bytes // 8:
@@ -204,8 +205,8 @@ def read_queries(
                 f"{file.shown}: its queries take more than {mib(memory_bytes // 8)}, an eighth of "
                 "--memory; raise --memory, or split the queries into several files."
             )
-    if not queries:
-        raise CorpusError(f"{file.shown}: holds no queries.")
+
+    map_rows(read_rows(file, limit=limit), add)
     return list(queries.values())
 
 
@@ -222,31 +223,30 @@ def read_qrels(folder: Path, split: str = "test") -> Qrels:
         raise CorpusError(f"{path}: no such file; existing splits: {', '.join(splits) or 'none'}.")
     qrels: dict[str, dict[str, int]] = {}
     cells_of = None
+
+    def add(row: RawRow) -> None:
+        nonlocal cells_of
+        if cells_of is None:
+            cells_of = _trec_cells if _is_of_trec(row.text) else _beir_cells
+            if cells_of is _beir_cells:
+                _check_header(row.text)
+                return
+        _add_judgement(qrels, *cells_of(row.text))
+
     with open_bytes(path) as stream:
-        for row in read_text_lines(stream, str(path)):
-            if isinstance(row, Reject):
-                raise row.error()
-            try:
-                if cells_of is None:
-                    cells_of = _trec_cells if _is_of_trec(row.text) else _beir_cells
-                    if cells_of is _beir_cells:
-                        _check_header(row.text)
-                        continue
-                _add_judgement(qrels, *cells_of(row.text))
-            except BadRow as bad:
-                raise bad.at(row.source).error() from None
+        map_rows(read_text_lines(stream, str(path)), add)
     if not qrels:
         raise CorpusError(f"{path}: holds no judgements.")
     return qrels
 
 
 def _is_of_trec(line: str) -> bool:
-    cells = CELL.findall(line)
+    cells = _CELL.findall(line)
     return len(cells) == 4 and line.count("\t") != 2 and bool(_GRADE.fullmatch(cells[3]))
 
 
 def _trec_cells(line: str) -> tuple[str, str, str]:
-    cells = CELL.findall(line)
+    cells = _CELL.findall(line)
     if len(cells) != 4:
         raise BadRow(f"{len(cells)} cells, after a first line of TREC's format; {_TREC_FORM}", line)
     return cells[0], cells[2], cells[3]
@@ -288,11 +288,11 @@ def is_own_document(query: str, document: Document, grades: Mapping[str, int]) -
 
     It is if it has the text of the query, and is not judged relevant to it in its ``grades``.
     """
-    texts = map(folded, (document.text, document.full_text))
-    return folded(query) in texts and grades.get(document.doc_id, 0) < 1
+    texts = map(fold_case_and_space, (document.text, document.full_text))
+    return fold_case_and_space(query) in texts and grades.get(document.doc_id, 0) < 1
 
 
-def folded(text: str) -> str:
+def fold_case_and_space(text: str) -> str:
     """Return a text without differences in case and white space."""
     return " ".join(text.lower().split())
 

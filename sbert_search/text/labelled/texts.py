@@ -11,9 +11,9 @@ from sbert_search.config import unknown_name
 from sbert_search.errors import CorpusError
 from sbert_search.records import Label, LabelledText
 from sbert_search.records import LabelKind as LabelKind
-from sbert_search.text.formats.rows import BadRow, Reject, check_text
+from sbert_search.text.formats.rows import BadRow, RawRow, check_text, map_rows
 from sbert_search.text.labelled.pairs import find_columns, finite_number, text_of
-from sbert_search.text.sources import classify, field_names, read_rows
+from sbert_search.text.sources import classify, read_rows, require_field_names
 
 COLUMNS = {
     "text": ("text", "sentence", "sentence1", "text1", "premise", "query", "question"),
@@ -43,34 +43,31 @@ def read_labelled_texts(
     """
     file = classify(path)
     named = {"text": text, "text2": text2, "label": label}
-    names = field_names(file)
-    columns = (
-        find_columns(named, COLUMNS, names, file.shown, ("text", "label"))
-        if names is not None
-        else {}
-    )
-    rows = []
-    for row in read_rows(file):
-        if isinstance(row, Reject):
-            raise row.error()
-        try:
-            if text2 is None and "text2" not in columns:
-                _require_single(row.values, columns.values())
-            rows.append(
-                LabelledText(
-                    text_of(row.values, columns["text"]),
-                    text_of(row.values, columns["text2"]) if "text2" in columns else None,
-                    _label(row.values, columns["label"], kind, labels),
-                    row.source,
-                )
-            )
-        except _UnknownClass as bad:
-            raise bad.at(row.source).error(remedy) from None
-        except BadRow as bad:
-            raise bad.at(row.source).error() from None
-    if not rows:
-        raise CorpusError(f"{file.shown}: holds no labelled texts.")
-    return rows
+    names = require_field_names(file, "labelled texts")
+    columns = find_columns(named, COLUMNS, names, file.shown, ("text", "label"))
+
+    def make(row: RawRow) -> LabelledText:
+        if text2 is None and "text2" not in columns:
+            _require_single(row.values, columns.values())
+        labelled = LabelledText(
+            text_of(row.values, columns["text"]),
+            text_of(row.values, columns["text2"]) if "text2" in columns else None,
+            _label(row.values, columns["label"], kind),
+            row.source,
+        )
+        if labels is not None and kind != "number":
+            for name in _classes(labelled):
+                if name not in labels:
+                    noun = f"class in {columns['label']!r}"
+                    reason = unknown_name(name, name, sorted(labels), noun).rstrip(".")
+                    raise BadRow(reason).at(row.source).error(remedy)
+        return labelled
+
+    return map_rows(read_rows(file), make)
+
+
+def _classes(row: LabelledText) -> tuple[str, ...]:
+    return row.label if isinstance(row.label, tuple) else (str(row.label),)
 
 
 def classes_of(rows: Sequence[LabelledText]) -> tuple[str, ...]:
@@ -78,9 +75,7 @@ def classes_of(rows: Sequence[LabelledText]) -> tuple[str, ...]:
 
     Names of at most 18 digits come first, by value; the others follow in alphabetical order.
     """
-    found: set[str] = set()
-    for row in rows:
-        found.update(row.label if isinstance(row.label, tuple) else [str(row.label)])
+    found = {name for row in rows for name in _classes(row)}
     digits = (name for name in found if name.isdecimal() and len(name) <= _MOST_DIGITS)
     integers = sorted(digits, key=lambda name: (int(name), name))
     return (*integers, *sorted(found.difference(integers)))
@@ -95,7 +90,7 @@ def class_indices(rows: Sequence[LabelledText], labels: Sequence[str]) -> list[l
     places |= {label: n for n, label in enumerate(labels)}
     found = []
     for row in rows:
-        names = row.label if isinstance(row.label, tuple) else (str(row.label),)
+        names = _classes(row)
         for name in names:
             if name not in places:
                 raise CorpusError(
@@ -113,19 +108,13 @@ def _require_single(values: Mapping[str, object], taken: Collection[str]) -> Non
             raise BadRow(reason, values[name])
 
 
-class _UnknownClass(BadRow):
-    """A row has a class that is not among the known classes."""
-
-
-def _label(
-    values: Mapping[str, object], name: str, kind: LabelKind, labels: Collection[str] | None
-) -> Label:
+def _label(values: Mapping[str, object], name: str, kind: LabelKind) -> Label:
     value = values.get(name)
     if kind == "number":
         return finite_number(value, name)
     if kind == "several":
-        return tuple(dict.fromkeys(_class(item, name, labels) for item in _list(value, name)))
-    return _class(value, name, labels)
+        return tuple(dict.fromkeys(_class(item, name) for item in _list(value, name)))
+    return _class(value, name)
 
 
 def _list(value: object, name: str) -> list[object]:
@@ -142,14 +131,10 @@ def _list(value: object, name: str) -> list[object]:
     raise BadRow(f"{name!r} must be a JSON list of classes, or classes separated by '|'", value)
 
 
-def _class(value: object, name: str, labels: Collection[str] | None) -> str:
+def _class(value: object, name: str) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
     if not isinstance(value, str) or not value.strip():
         reason = f"{name!r} must be the name of a class, a string or an integer"
         raise BadRow(reason, value)
-    value = check_text(value.strip(), name)
-    if labels is not None and value not in labels:
-        reason = unknown_name(value, value, sorted(labels), f"class in {name!r}").rstrip(".")
-        raise _UnknownClass(reason)
-    return value
+    return check_text(value.strip(), name)

@@ -41,14 +41,14 @@ def split_sentences(text: str, *, wrapped: bool = False) -> list[str]:
     sentences = []
     for block in (_BLANK_LINE if wrapped else _LINE_END).split(text):
         start = 0
-        for end in sentence_ends(block):
+        for end in _sentence_ends(block):
             sentences.append(block[start:end])
             start = end
         sentences.append(block[start:])
     return [" ".join(sentence.split()) for sentence in sentences if sentence.strip()]
 
 
-def sentence_ends(text: str) -> Iterator[int]:
+def _sentence_ends(text: str) -> Iterator[int]:
     """Yield the index after the last character of each sentence; a line end alone ends no sentence.
 
     The length of the text is not yielded, unless the text ends with a CJK mark.
@@ -151,7 +151,7 @@ def borders(text: str) -> dict[int, Border]:
     """
     nothing, line_end, sentence = Border.NOTHING, Border.LINE, Border.SENTENCE
     found: dict[int, Border] = {}
-    for end in sentence_ends(text):
+    for end in _sentence_ends(text):
         if match := _TEXT.search(text, end):
             found[match.start()] = sentence
     line_start, kind = 0, nothing

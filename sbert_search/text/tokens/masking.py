@@ -62,12 +62,6 @@ class MaskVocabulary:
     special: NDArray[np.bool_]  # tokens never masked or used as random tokens, (vocab,)
     continues: NDArray[np.bool_]  # tokens that continue the word of the token before, (vocab,)
 
-    @classmethod
-    def of(cls, vocabulary: Sequence[str], special_tokens: Sequence[str]) -> MaskVocabulary:
-        """Describe a WordPiece vocabulary, given as a list of its pieces in the order of ids."""
-        special = np.isin(np.array(vocabulary, dtype=np.str_), list(special_tokens))
-        return cls(list(vocabulary).index("[MASK]"), special, continues_word(vocabulary))
-
 
 @dataclass(frozen=True, slots=True)
 class MaskedTokens:

@@ -20,15 +20,15 @@ Floats = NDArray[np.float64]
 MIN_COUNT = 2
 # Gains with a smaller relative difference count as equal. This threshold is far above the rounding
 # errors of a gain, and far below the change of a gain if a count changes by 1.
-TIE = 1e-9
+_TIE = 1e-9
 
 
-def pair_keys(left: NDArray[np.int32], right: NDArray[np.int32]) -> Ints:
+def _pair_keys(left: NDArray[np.int32], right: NDArray[np.int32]) -> Ints:
     """Combine the ids of two pieces into one integer key."""
     return (left.astype(np.int64) << 32) | right
 
 
-class PairTable:
+class _PairTable:
     """All pairs of adjacent pieces in a corpus, with the count and the gain of each pair.
 
     A slot is an index into the arrays of this table, which another pair may reuse after the count
@@ -86,7 +86,7 @@ class PairTable:
         largest = gain.max(initial=0.0)
         if largest <= 0:
             return np.empty(0, np.intp)
-        return np.flatnonzero(gain >= largest * (1 - TIE))
+        return np.flatnonzero(gain >= largest * (1 - _TIE))
 
     def _slots_with(self, piece: int) -> NDArray[np.int32]:
         """Return the slots of all pairs with a piece, and perhaps some slots of other pairs."""
@@ -123,7 +123,7 @@ class PairTable:
 Positions = NDArray[np.int32]
 
 
-def join_pieces(left: str, right: str) -> str:
+def _join_pieces(left: str, right: str) -> str:
     """Return two adjacent pieces as one: ``un`` and ``##able`` give ``unable``."""
     return left + right.removeprefix(CONTINUATION)
 
@@ -223,7 +223,7 @@ class Segmentation:
         left = np.unique(left[left >= 0])
         left = left[self._next[left] >= 0]
         weights: Floats = self._weight[left]
-        return pair_keys(self._piece[left], self._piece[self._next[left]]), weights
+        return _pair_keys(self._piece[left], self._piece[self._next[left]]), weights
 
 
 def _summed(keys: Ints, amounts: Floats) -> tuple[Ints, Floats]:
@@ -256,13 +256,13 @@ def grow_vocabulary(
     frequency = segmentation.frequencies()
     total = float(frequency.sum())
     frequency = np.concatenate([frequency, np.zeros(n_new)])
-    table = PairTable()
+    table = _PairTable()
     table.change(*segmentation.pairs())
     table.rescore(set(range(len(texts))), frequency)
     while len(texts) < len(pieces) + n_new and len(best := table.best(total)):
         pairs = zip(table.left[best].tolist(), table.right[best].tolist(), strict=True)
         left, right = min(pairs, key=lambda pair: (texts[pair[0]], texts[pair[1]]))
-        text = join_pieces(texts[left], texts[right])
+        text = _join_pieces(texts[left], texts[right])
         merged = id_of.setdefault(text, len(texts))
         if merged == len(texts):
             texts.append(text)

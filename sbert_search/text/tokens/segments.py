@@ -23,7 +23,7 @@ from sbert_search.text.tokens.shards import TokenShards
 Kind = Literal["nsp", "sop", "full-sentences", "document-sentences"]
 Span = tuple[int, int]  # index of the first token, and index after the last token
 
-PAIR_SPECIALS, SINGLE_SPECIALS = 3, 2  # special tokens of [CLS] A [SEP] B [SEP] and [CLS] A [SEP]
+_PAIR_SPECIALS, _SINGLE_SPECIALS = 3, 2  # special tokens of [CLS] A [SEP] B [SEP] and [CLS] A [SEP]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,12 +59,12 @@ class SegmentSettings:
     @property
     def room(self) -> int:
         """Maximum number of tokens in an example, without the special tokens."""
-        return self.max_len - (PAIR_SPECIALS if self.pairs else SINGLE_SPECIALS)
+        return self.max_len - (_PAIR_SPECIALS if self.pairs else _SINGLE_SPECIALS)
 
 
 @dataclass(frozen=True, slots=True)
-class Examples:
-    """The examples of an epoch; all arrays are int64."""
+class ExamplePlan:
+    """The examples of a corpus; all arrays are int64."""
 
     first: Ints  # token span of the first segment, (n, 2)
     second: Ints  # token span of the second segment, (n, 2); (0, 0) if there is none
@@ -76,17 +76,12 @@ class Examples:
 
 
 def plan_examples(
-    sentence_starts: Ints,
-    document_starts: Ints,
-    settings: SegmentSettings,
-    *,
-    seed: int,
-    epoch: int = 0,
-) -> Examples:
-    """Plan the examples of an epoch, in the order of the corpus.
+    sentence_starts: Ints, document_starts: Ints, settings: SegmentSettings, *, seed: int
+) -> ExamplePlan:
+    """Plan the examples of a corpus, in its order; each epoch has the same.
 
     The starts are those of `TokenShards`. Given a slice of ``document_starts``, only the documents
-    of the slice are planned. Each epoch draws other lengths, segments and labels.
+    of the slice are planned.
     """
     n_documents = len(document_starts) - 1
     if settings.kind == "nsp" and n_documents < 2:
@@ -95,7 +90,7 @@ def plan_examples(
             f"{n_documents} document{'s' * (n_documents != 1)}. Use --set segments.kind=sop or "
             "full-sentences, or a source with several documents."
         )
-    rng = generator(seed, "sample", epoch)
+    rng = generator(seed, "sample", 0)
     first_sentence, last_sentence = document_starts[[0, -1]].tolist()
     sentence_starts = sentence_starts[first_sentence : last_sentence + 1]
     document_starts = document_starts - first_sentence
@@ -103,18 +98,18 @@ def plan_examples(
         pairs = _pairs(sentence_starts, document_starts, settings, rng)
         rows = np.array(list(pairs), np.int64).reshape(-1, 5)
         first, second, label = rows[:, :2], rows[:, 2:4], rows[:, 4]
-        lengths = PAIR_SPECIALS + np.diff(first).ravel() + np.diff(second).ravel()
+        lengths = _PAIR_SPECIALS + np.diff(first).ravel() + np.diff(second).ravel()
     else:
         spans = _packed(sentence_starts, document_starts, settings, rng)
         first = np.array(list(spans), np.int64).reshape(-1, 2)
         second, label = np.zeros_like(first), np.zeros(len(first), np.int64)
         borders = document_borders(first, sentence_starts[document_starts])
-        lengths = SINGLE_SPECIALS + np.diff(first).ravel() + np.diff(borders).ravel()
+        lengths = _SINGLE_SPECIALS + np.diff(first).ravel() + np.diff(borders).ravel()
     if not len(label):
         raise CorpusError(
             "No document has two sentences to pair; use --set segments.kind=full-sentences."
         )
-    return Examples(first, second, label, lengths)
+    return ExamplePlan(first, second, label, lengths)
 
 
 def document_borders(spans: Ints, document_token_starts: Ints) -> Ints:
@@ -235,7 +230,7 @@ class PackedExamples:
 
 
 def read_examples(
-    shards: TokenShards, plan: Examples, rows: Ints, *, cls_id: int, sep_id: int
+    shards: TokenShards, plan: ExamplePlan, rows: Ints, *, cls_id: int, sep_id: int
 ) -> PackedExamples:
     """Read the tokens of the examples ``rows`` of a plan and insert the special tokens.
 

@@ -11,9 +11,7 @@ from tokenizers import decoders, pre_tokenizers
 from sbert_search.errors import ModelError
 from sbert_search.text.tokens.masking import MaskVocabulary, continues_word
 from sbert_search.text.tokens.tokenizer import TextTokenizer
-
-_MASK = ("[MASK]", "<mask>")
-_PAD = ("[PAD]", "<pad>")
+from sbert_search.text.tokens.vocabulary import SPECIAL_ROLES
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +33,7 @@ class SpecialTokens:
                 f"The tokenizer puts {len(before)} special tokens before a text and {len(after)} "
                 "after it; pre-training needs one of each, such as [CLS] and [SEP]."
             )
-        (mask, mask_id), (_, pad_id) = _known(tokenizer, _MASK), _known(tokenizer, _PAD)
+        (mask, mask_id), (_, pad_id) = (_known(tokenizer, r) for r in ("mask_token", "pad_token"))
         return cls(before[0], after[0], mask_id, pad_id, mask)
 
 
@@ -53,8 +51,9 @@ def mask_vocabulary(tokenizer: TextTokenizer) -> MaskVocabulary:
     return MaskVocabulary(known.mask_id, special, continues_word(pieces))
 
 
-def _known(tokenizer: TextTokenizer, names: tuple[str, ...]) -> tuple[str, int]:
-    """Return the first of ``names`` that is a token of the tokenizer, and the id of this token."""
+def _known(tokenizer: TextTokenizer, role: str) -> tuple[str, int]:
+    """Return the first name of a role that is a token of the tokenizer, and the id of the token."""
+    names = SPECIAL_ROLES[role]
     for name in names:
         if (token_id := tokenizer.backend.token_to_id(name)) is not None:
             return name, token_id
@@ -64,7 +63,7 @@ def _known(tokenizer: TextTokenizer, names: tuple[str, ...]) -> tuple[str, int]:
     )
 
 
-BLANK = "\u2423"  # the character "open box", which is shown in place of a blank
+_BLANK = "\u2423"  # the character "open box", which is shown in place of a blank
 
 
 def readable_tokens(tokenizer: TextTokenizer, ids: Sequence[int]) -> list[str]:
@@ -80,5 +79,5 @@ def readable_tokens(tokenizer: TextTokenizer, ids: Sequence[int]) -> list[str]:
         token = backend.id_to_token(token_id) or f"#{token_id}"
         text = decoders.ByteLevel().decode([token]) if of_bytes else token
         text = token if "\ufffd" in text else text
-        shown.append(text.replace("\u2581", BLANK).replace(" ", BLANK))
+        shown.append(text.replace("\u2581", _BLANK).replace(" ", _BLANK))
     return shown

@@ -16,7 +16,12 @@ from tokenizers import AddedToken, Encoding, Tokenizer, normalizers, pre_tokeniz
 from sbert_search.base import files
 from sbert_search.errors import CorpusError, ModelError
 from sbert_search.text.tokens.chunking import PIECE_CHARS, WHOLE_WORDS, Chunking, Spans, pieces
-from sbert_search.text.tokens.vocabulary import SETTINGS, read_settings, refuse_slow_patterns
+from sbert_search.text.tokens.vocabulary import (
+    SETTINGS,
+    SPECIAL_ROLES,
+    read_settings,
+    refuse_slow_patterns,
+)
 
 _FILES = (
     "tokenizer.json",
@@ -26,14 +31,6 @@ _FILES = (
     "vocab.json",
     "merges.txt",
 )
-
-_ROLES = {  # special tokens by role: the name in BERT, then the name in RoBERTa
-    "pad_token": ("[PAD]", "<pad>"),
-    "unk_token": ("[UNK]", "<unk>"),
-    "cls_token": ("[CLS]", "<s>"),
-    "sep_token": ("[SEP]", "</s>"),
-    "mask_token": ("[MASK]", "<mask>"),
-}
 
 _GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")  # `_apply_settings` skips these
 # Names of settings in tokenizer_config.json, with the names of the attributes that hold the same
@@ -240,7 +237,7 @@ class TextTokenizer:
         ``segments``: the model reads segment ids.
         """
         settings: dict[str, object] = {"tokenizer_class": "PreTrainedTokenizerFast"}
-        known = {role: [*filter(self._knows, names)] for role, names in _ROLES.items()}
+        known = {role: [*filter(self._knows, names)] for role, names in SPECIAL_ROLES.items()}
         settings |= {role: names[0] for role, names in known.items() if names}
         contents = {"tokenizer.json": self.backend.to_str().encode()}
         if self.folder is not None:

@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, pre_tokenizers, processors
@@ -103,7 +103,14 @@ def _patterns(value: object) -> Iterator[str]:
             yield from _patterns(part)
 
 
-SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+SPECIAL_ROLES = {  # special tokens by role: the name in BERT, then the name in RoBERTa
+    "pad_token": ("[PAD]", "<pad>"),
+    "unk_token": ("[UNK]", "<unk>"),
+    "cls_token": ("[CLS]", "<s>"),
+    "sep_token": ("[SEP]", "</s>"),
+    "mask_token": ("[MASK]", "<mask>"),
+}
+SPECIAL_TOKENS = tuple(in_bert for in_bert, _ in SPECIAL_ROLES.values())
 UNKNOWN = "[UNK]"
 CONTINUATION = "##"  # prefix of a piece that continues a word
 
@@ -151,6 +158,15 @@ def bert_template(tokenizer: Tokenizer) -> processors.TemplateProcessing:
     )
 
 
+@dataclass(frozen=True)
+class _Stated:
+    """The keys of tokenizer_config.json that hold the fields of `WordRules`."""
+
+    do_lower_case: bool = True
+    strip_accents: bool | None = None
+    tokenize_chinese_chars: bool = True
+
+
 def save_vocabulary(
     out: Path, vocabulary: Sequence[str], rules: WordRules, *, max_len: int = 512
 ) -> None:
@@ -159,10 +175,8 @@ def save_vocabulary(
     config = {
         "tokenizer_class": "BertTokenizer",
         "model_max_length": max_len,
-        "do_lower_case": rules.lowercase,
-        "strip_accents": rules.strip_accents,
-        "tokenize_chinese_chars": rules.split_cjk,
-        **{f"{token[1:-1].lower()}_token": token for token in SPECIAL_TOKENS},
+        **asdict(_Stated(rules.lowercase, rules.strip_accents, rules.split_cjk)),
+        **dict(zip(SPECIAL_ROLES, SPECIAL_TOKENS, strict=True)),
     }
     contents = (
         bert_tokenizer(vocabulary, rules).to_str(pretty=True),
@@ -194,15 +208,6 @@ def _is_leftover(temporary: Path) -> bool:
     if temporary.is_symlink() or not temporary.is_dir():
         return False
     return all(entry.name in _FILES for entry in temporary.iterdir())
-
-
-@dataclass(frozen=True)
-class _Stated:
-    """The keys of tokenizer_config.json that hold the fields of `WordRules`."""
-
-    do_lower_case: bool = True
-    strip_accents: bool | None = None
-    tokenize_chinese_chars: bool = True
 
 
 def read_vocabulary(path: Path) -> tuple[list[str], WordRules]:

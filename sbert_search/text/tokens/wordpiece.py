@@ -31,6 +31,8 @@ from sbert_search.text.tokens.vocabulary import (
 )
 from sbert_search.text.tokens.words import MAX_WORD_CHARS, WordRules, count_words
 
+_NO_WORDS = "There are no words in this text to learn a vocabulary from."
+
 
 def learn_wordpiece(
     words: Mapping[str, int],
@@ -76,7 +78,7 @@ def learn_bpe(
     tokenizer.train_from_iterator(batches, trainer)
     ids = tokenizer.get_vocab()
     if len(ids) == len(SPECIAL_TOKENS):
-        raise CorpusError("There are no words in this text to learn a vocabulary from.")
+        raise CorpusError(_NO_WORDS)
     if len(ids) > vocab_size:
         raise ConfigError(
             f"vocab_size is {vocab_size:,}, below the {len(ids):,} special tokens and single "
@@ -92,7 +94,7 @@ def alphabet(words: Mapping[str, int], limit: int) -> list[str]:
     itself (punctuation, CJK) gets no piece with ##.
     """
     if not words:
-        raise CorpusError("There are no words in this text to learn a vocabulary from.")
+        raise CorpusError(_NO_WORDS)
     counts: Counter[str] = Counter()
     joined: set[str] = set()
     for word, count in words.items():
@@ -127,7 +129,7 @@ def _longest_match(words: Mapping[str, int], pieces: Sequence[str]) -> Segmentat
 Algorithm = Literal["wordpiece", "bpe"]
 
 BATCH_ROWS = 4096
-MAX_PIECES = 10_000_000
+_MAX_PIECES = 10_000_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -148,9 +150,9 @@ class VocabularySettings:
                 f"vocab_size is {self.vocab_size}; the special tokens alone take "
                 f"{len(SPECIAL_TOKENS)}."
             )
-        if self.vocab_size > MAX_PIECES:
+        if self.vocab_size > _MAX_PIECES:
             raise ConfigError(
-                f"vocab_size is {self.vocab_size:,}; a vocabulary has at most {MAX_PIECES:,}."
+                f"vocab_size is {self.vocab_size:,}; a vocabulary has at most {_MAX_PIECES:,}."
             )
         if self.alphabet_limit < 1:
             raise ConfigError(f"alphabet_limit is {self.alphabet_limit}; it must be at least 1.")

@@ -40,23 +40,19 @@ class WordRules:
 
 
 def count_words(
-    batches: Iterable[Sequence[str]],
-    rules: WordRules,
-    *,
-    workers: int = 1,
-    max_distinct: int = MAX_DISTINCT_WORDS,
+    batches: Iterable[Sequence[str]], rules: WordRules, *, workers: int = 1
 ) -> dict[str, int]:
     """Count the words of a corpus in several processes, whose number does not change the result.
 
     Batches are read only as fast as they are counted. Words longer than `MAX_WORD_CHARS` are left
-    out. Above ``max_distinct`` words, at least the rarest half is dropped, with a note: words so
-    rare would not get into a vocabulary anyway.
+    out. Above `MAX_DISTINCT_WORDS`, at least the rarest half is dropped, with a note: words so rare
+    would not get into a vocabulary anyway.
     """
     total: Counter[str] = Counter()
     for counts in _counted(batches, rules, workers):
         total.update(counts)
-        if len(total) > max_distinct:
-            total = _without_rarest(total, max_distinct // 2)
+        if len(total) > MAX_DISTINCT_WORDS:
+            total = _without_rarest(total, MAX_DISTINCT_WORDS // 2)
     return dict(total)
 
 

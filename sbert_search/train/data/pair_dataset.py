@@ -19,7 +19,7 @@ from sbert_search.models.logit_losses import ordered_pairs
 from sbert_search.models.sequence_classifier import CrossEncoder
 from sbert_search.text.labelled.candidates import Candidates, judged_candidates, labelled_candidates
 from sbert_search.text.labelled.pairs import COLUMNS, MissingColumnError
-from sbert_search.text.labelled.retrieval import folded
+from sbert_search.text.labelled.retrieval import fold_case_and_space
 from sbert_search.text.sources import classify, field_names
 from sbert_search.train.data.examples import DataConfig, Example, read_examples
 from sbert_search.train.data.text_dataset import RowTokens, TextBatches, TextRows
@@ -150,11 +150,12 @@ def relevance_rows(
     for number, each in enumerate(candidates):
         texts = {doc_id: text for doc_id, text in each.texts.items() if text.strip()}
         good = [text for doc_id, text in texts.items() if each.grades.get(doc_id, 0) > 0]
-        known = {folded(each.query), *map(folded, good)}  # a query is relevant to itself
+        # A query is relevant to itself.
+        known = {*map(fold_case_and_space, (each.query, *good))}
         bad = [
             text
             for doc_id, text in texts.items()
-            if each.grades.get(doc_id, 0) < 1 and folded(text) not in known
+            if each.grades.get(doc_id, 0) < 1 and fold_case_and_space(text) not in known
         ]
         if not good or not bad:
             continue

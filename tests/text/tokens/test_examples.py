@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sbert_search.text.tokens.pretokenize import ShardWriter
 from sbert_search.text.tokens.segments import (
     Kind,
     PackedExamples,
@@ -13,6 +12,7 @@ from sbert_search.text.tokens.segments import (
     plan_examples,
     read_examples,
 )
+from sbert_search.text.tokens.shard_writing import ShardWriter
 from sbert_search.text.tokens.shards import TokenShards
 
 CLS, SEP = 2, 3

@@ -7,21 +7,25 @@ import pytest
 from numpy.typing import NDArray
 
 from sbert_search.errors import ConfigError
-from sbert_search.text.tokens.masking import MaskedTokens, MaskSettings, MaskVocabulary, mask_tokens
+from sbert_search.text.tokens.masking import (
+    MaskedTokens,
+    MaskSettings,
+    MaskVocabulary,
+    continues_word,
+    mask_tokens,
+)
 from sbert_search.text.tokens.vocabulary import SPECIAL_TOKENS
 
 Ints = NDArray[np.int64]
 
 N_WORDS, N_PIECES = 500, 500
-VOCABULARY = MaskVocabulary.of(
-    [
-        *SPECIAL_TOKENS,
-        *(f"w{n}" for n in range(N_WORDS)),
-        *(f"##p{n}" for n in range(N_PIECES)),
-    ],
-    SPECIAL_TOKENS,
-)
+PIECES = [
+    *SPECIAL_TOKENS,
+    *(f"w{n}" for n in range(N_WORDS)),
+    *(f"##p{n}" for n in range(N_PIECES)),
+]
 CLS, SEP, MASK = 2, 3, 4
+VOCABULARY = MaskVocabulary(MASK, np.arange(len(PIECES)) <= MASK, continues_word(PIECES))
 
 
 def packed(n: int, seed: int = 0) -> tuple[Ints, Ints]:

@@ -10,8 +10,8 @@ import pytest
 from sbert_search.errors import ModelError
 from sbert_search.text.tokens.masking import MaskSettings, continues_word
 from sbert_search.text.tokens.mlm_dataset import MaskedCorpus
-from sbert_search.text.tokens.pretokenize import ShardWriter
 from sbert_search.text.tokens.segments import Kind, SegmentSettings
+from sbert_search.text.tokens.shard_writing import ShardWriter
 from sbert_search.text.tokens.shards import TokenShards
 from sbert_search.text.tokens.specials import SpecialTokens, mask_vocabulary
 from sbert_search.text.tokens.tokenizer import TextTokenizer

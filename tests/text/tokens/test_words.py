@@ -75,10 +75,11 @@ def test_counts_do_not_depend_on_the_number_of_processes() -> None:
 
 
 def test_the_rarest_words_are_forgotten_when_there_are_too_many(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("sbert_search.text.tokens.words.MAX_DISTINCT_WORDS", 4)
     batches = [["a a a b b c"], ["a b d e"]]
-    assert count_words(batches, WordRules(), max_distinct=4) == {"a": 4, "b": 3}
+    assert count_words(batches, WordRules()) == {"a": 4, "b": 3}
     assert "dropped" in capsys.readouterr().err
 
 

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer
 from sbert_search.errors import CorpusError
 from sbert_search.text.documents import CorpusReader
 from sbert_search.text.fields import FieldNames
-from sbert_search.text.tokens.pretokenize import write_token_shards
+from sbert_search.text.tokens.shard_writing import write_token_shards
 from sbert_search.text.tokens.vocabulary import SPECIAL_TOKENS, bert_tokenizer
 from sbert_search.text.tokens.words import WordRules
 
