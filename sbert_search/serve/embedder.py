@@ -23,7 +23,7 @@ from sbert_search.embed.protocol import Task, TextEmbedder, TokenizedTexts, Vect
 from sbert_search.errors import SbertSearchError
 from sbert_search.serve.access import ServerLimits
 from sbert_search.serve.metrics import Metrics
-from sbert_search.serve.problems import invalid, too_large
+from sbert_search.serve.problems import invalid_problem, too_large_problem
 from sbert_search.serve.queue import Arrival, Computed, Work, WorkQueue, estimated_tokens, in_thread
 from sbert_search.text.tokens.tokenizer import TextTokenizer
 
@@ -89,7 +89,7 @@ class ServedEmbedder(DelegatingEmbedder):
             if not cuts and tokens.lost.any():
                 at = int(np.argmax(tokens.lost > 0))
                 n_tokens = int(tokens.lengths[at] + tokens.lost[at])
-                raise too_large(
+                raise too_large_problem(
                     f"{param}[{at}]",
                     f"The text has {n_tokens:,} tokens, and the model reads {self.max_len:,}; "
                     "shorten it, or let it be truncated.",
@@ -103,18 +103,18 @@ class ServedEmbedder(DelegatingEmbedder):
         """Compute the vectors of texts that are given as token ids, special tokens included."""
         tokenizer = self.tokenizer
         if tokenizer is None or self.identity.engine not in ("native", "onnx"):
-            raise invalid(param, f"The model {self.name} reads texts and no token ids.")
+            raise invalid_problem(param, f"The model {self.name} reads texts and no token ids.")
         for at, each in enumerate(ids):
             if not each:
-                raise invalid(f"{param}[{at}]", "There are no token ids.")
+                raise invalid_problem(f"{param}[{at}]", "There are no token ids.")
             if len(each) > self.max_len:
-                raise too_large(
+                raise too_large_problem(
                     f"{param}[{at}]",
                     f"There are {len(each):,} token ids, and the model reads {self.max_len:,}.",
                 )
             wrong = [token for token in each if not 0 <= token < tokenizer.vocab_size]
             if wrong:
-                raise invalid(
+                raise invalid_problem(
                     f"{param}[{at}]",
                     f"{wrong[0]} is no token id of the model {self.name}, whose ids are from 0 to "
                     f"{tokenizer.vocab_size - 1:,}. Ids of another model's tokenizer do not fit; "
@@ -133,7 +133,7 @@ class ServedEmbedder(DelegatingEmbedder):
     ) -> Future[Computed]:
         lengths = tokens.lengths.tolist()
         if not urgent and (total := sum(lengths)) > self.limits.request_tokens:
-            raise too_large(
+            raise too_large_problem(
                 param,
                 f"The texts have {total:,} tokens; a request may have "
                 f"{self.limits.request_tokens:,}. Send several requests.",

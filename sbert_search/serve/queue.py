@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.serve.metrics import Metrics
-from sbert_search.serve.problems import closing, overloaded
+from sbert_search.serve.problems import closing_problem, overloaded_problem
 
 T = TypeVar("T")
 Rows = NDArray[np.float32]
@@ -119,7 +119,7 @@ class WorkQueue(Generic[T]):
         arrival = Arrival(estimate)
         with self._wake:
             if self.waiting_tokens + estimate > self._max_tokens and self.waiting_tokens:
-                raise overloaded(self.retry_s)
+                raise overloaded_problem(self.retry_s)
             self._arriving += 1
             self._reserved_tokens += estimate
         try:
@@ -149,10 +149,10 @@ class WorkQueue(Generic[T]):
             if arrival is not None:
                 self._end(arrival)
             if self._closed:  # no thread would compute the job, and its client would wait forever
-                raise closing()
+                raise closing_problem()
             full = self._waiting_tokens + tokens > self._max_tokens and self._waiting_tokens
             if full and not urgent:
-                raise overloaded(self.retry_s)
+                raise overloaded_problem(self.retry_s)
             self._waiting_tokens += tokens
             self._jobs.append(job)
             self._wake.notify()

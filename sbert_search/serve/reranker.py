@@ -19,7 +19,7 @@ from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.search.rerankers import Pair, Reranker
 from sbert_search.serve.access import ServerLimits
 from sbert_search.serve.metrics import Metrics
-from sbert_search.serve.problems import too_large
+from sbert_search.serve.problems import too_large_problem
 from sbert_search.serve.queue import Arrival, Computed, Work, WorkQueue, estimated_tokens, in_thread
 from sbert_search.text.tokens.tokenizer import EncodedPairs, TextTokenizer
 
@@ -112,13 +112,13 @@ class ServedReranker:
             work.tokenization_s += perf_counter() - started_s
             if not cuts and encoded.lost.any():
                 at = int(np.argmax(encoded.lost > 0))
-                raise too_large(
+                raise too_large_problem(
                     f"{param}[{at}]",
                     f"The query and the text have more than the {self.reranker.max_len:,} tokens "
                     "that the model reads; shorten them, or let them be truncated.",
                 )
             if (total := int(encoded.lengths.sum())) > self.limits.request_tokens:
-                raise too_large(
+                raise too_large_problem(
                     param,
                     f"The pairs have {total:,} tokens; a request may have "
                     f"{self.limits.request_tokens:,}. Send several requests.",

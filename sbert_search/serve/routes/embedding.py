@@ -24,7 +24,7 @@ from sbert_search.serve.model_schemas import (
     Token,
     TokenizeRequest,
 )
-from sbert_search.serve.problems import Problem, invalid, too_large
+from sbert_search.serve.problems import Problem, invalid_problem, too_large_problem
 from sbert_search.serve.queue import Work, in_thread
 from sbert_search.serve.search_schemas import Usage
 from sbert_search.serve.state import Served
@@ -38,7 +38,9 @@ async def embeddings(served: Served, call: Call[EmbeddingsRequest]) -> Reply:
     body = call.body
     model = served.embedder(body.model)
     if body.prompt_name is not None and body.input_type is not None:
-        raise invalid("prompt_name", "input_type chooses a prompt too; send one of the two.")
+        raise invalid_problem(
+            "prompt_name", "input_type chooses a prompt too; send one of the two."
+        )
     done = await _embed(
         served,
         model,
@@ -106,7 +108,7 @@ async def tokenize(served: Served, call: Call[TokenizeRequest]) -> Reply:
     served.require_items(len(texts), "inputs")
     tokenizer = model.tokenizer
     if tokenizer is None:
-        raise invalid("inputs", f"The model {model.name} has no token ids.")
+        raise invalid_problem("inputs", f"The model {model.name} has no token ids.")
     prompt = model.tokenize([""], prompt_name=body.prompt_name).prompt
     adds = body.add_special_tokens is not False
     frame, backend = tokenizer.single, tokenizer.backend
@@ -114,7 +116,7 @@ async def tokenize(served: Served, call: Call[TokenizeRequest]) -> Reply:
     encode = partial(tokenizer.encode_offsets, [prompt + text for text in texts])
     encoded = await in_thread(sum(map(len, texts)), encode)
     if (total := sum(len(ids) for ids, _ in encoded)) > served.limits.request_tokens:
-        raise too_large(
+        raise too_large_problem(
             "inputs",
             f"The texts have {total:,} tokens; a request may have "
             f"{served.limits.request_tokens:,}. Send several requests.",
@@ -189,7 +191,9 @@ async def _embed(
             param=param,
         )
     if prompt_name or task:
-        raise invalid(param, "Token ids get no prompt; leave input_type and prompt_name out.")
+        raise invalid_problem(
+            param, "Token ids get no prompt; leave input_type and prompt_name out."
+        )
     return await model.embed_ids(ids, work, param=param)
 
 
@@ -197,7 +201,7 @@ def _all_of(kind: type[T], listed: Sequence[object], param: str) -> list[T]:
     """Return a list whose items must all be of one kind."""
     for at, item in enumerate(listed):
         if not isinstance(item, kind):
-            raise invalid(f"{param}[{at}]", "Texts and token ids are mixed; send one kind.")
+            raise invalid_problem(f"{param}[{at}]", "Texts and token ids are mixed; send one kind.")
     return cast("list[T]", listed)
 
 
