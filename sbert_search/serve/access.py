@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from sbert_search.errors import ConfigError
+from sbert_search.serve.problems import too_large_problem
 
 VARIABLE = "SBERT_SEARCH_TOKENS"
 MIN_CHARS = 16
@@ -132,3 +133,9 @@ class ServerLimits:
                 raise ConfigError(
                     f"{field.name} is {getattr(self, field.name)}; it must be above 0."
                 )
+
+    def require_tokens(self, n: int, param: str) -> None:
+        """Refuse a request with too many tokens in the texts of a field."""
+        if n > self.request_tokens:
+            message = f"{n:,} tokens; a request may have {self.request_tokens:,}."
+            raise too_large_problem(param, f"{message} Send several requests.")

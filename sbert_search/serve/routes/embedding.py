@@ -24,7 +24,7 @@ from sbert_search.serve.model_schemas import (
     Token,
     TokenizeRequest,
 )
-from sbert_search.serve.problems import Problem, invalid_problem, too_large_problem
+from sbert_search.serve.problems import Problem, invalid_problem
 from sbert_search.serve.queue import Work, in_thread
 from sbert_search.serve.search_schemas import Usage
 from sbert_search.serve.state import Served
@@ -115,12 +115,7 @@ async def tokenize(served: Served, call: Call[TokenizeRequest]) -> Reply:
     answer = []
     encode = partial(tokenizer.encode_offsets, [prompt + text for text in texts])
     encoded = await in_thread(sum(map(len, texts)), encode)
-    if (total := sum(len(ids) for ids, _ in encoded)) > served.limits.request_tokens:
-        raise too_large_problem(
-            "inputs",
-            f"The texts have {total:,} tokens; a request may have "
-            f"{served.limits.request_tokens:,}. Send several requests.",
-        )
+    served.limits.require_tokens(sum(len(ids) for ids, _ in encoded), "inputs")
     for text, (ids, offsets) in zip(texts, encoded, strict=True):
         whole = prompt + text
         tokens = [
