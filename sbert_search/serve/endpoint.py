@@ -161,7 +161,7 @@ class Operation(Generic[Q]):
 
     method: Literal["GET", "POST", "PUT", "DELETE"]
     path: str  # with the names of its variable parts in braces
-    summary: str  # one sentence for the OpenAPI document
+    # Its docstring, one sentence, is the summary in the OpenAPI document.
     answer: Callable[[Served, Call[Q]], Awaitable[Reply]]
     request: type[Q] | None = None  # type of the body; None: there is none
     response: object = None  # type of the answer's body, for the OpenAPI document

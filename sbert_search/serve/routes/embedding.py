@@ -83,7 +83,7 @@ async def embed(served: Served, call: Call[EmbedRequest]) -> Reply:
 
 
 async def similarities(served: Served, call: Call[SimilarityRequest]) -> Reply:
-    """Compare a sentence with others, by the model's similarity function."""
+    """Compare a sentence with others."""
     body = call.body
     model = served.embedder("")
     sentences = body.inputs.sentences
@@ -101,7 +101,7 @@ async def similarities(served: Served, call: Call[SimilarityRequest]) -> Reply:
 
 
 async def tokenize(served: Served, call: Call[TokenizeRequest]) -> Reply:
-    """Turn texts into the model's token ids, not truncated."""
+    """Turn texts into token ids."""
     body = call.body
     model = served.embedder("")
     texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
@@ -221,7 +221,6 @@ OPERATIONS: tuple[AnyOperation, ...] = (
     Operation(
         method="POST",
         path="/embeddings",
-        summary="Embed texts or token ids, in the form of OpenAI.",
         answer=embeddings,
         request=EmbeddingsRequest,
         response=EmbeddingsResponse,
@@ -230,7 +229,6 @@ OPERATIONS: tuple[AnyOperation, ...] = (
     Operation(
         method="POST",
         path="/embed",
-        summary="Embed texts or token ids, in the form of text-embeddings-inference.",
         answer=embed,
         request=EmbedRequest,
         response=list[list[float]],
@@ -240,7 +238,6 @@ OPERATIONS: tuple[AnyOperation, ...] = (
     Operation(
         method="POST",
         path="/similarity",
-        summary="Compare a sentence with others.",
         answer=similarities,
         request=SimilarityRequest,
         response=list[float],
@@ -250,7 +247,6 @@ OPERATIONS: tuple[AnyOperation, ...] = (
     Operation(
         method="POST",
         path="/tokenize",
-        summary="Turn texts into token ids.",
         answer=tokenize,
         request=TokenizeRequest,
         response=list[list[Token]],
@@ -260,7 +256,6 @@ OPERATIONS: tuple[AnyOperation, ...] = (
     Operation(
         method="GET",
         path="/models",
-        summary="List the models of the server.",
         answer=list_models,
         response=ModelList,
     ),

@@ -24,7 +24,7 @@ from sbert_search.serve.state import Served
 
 
 async def rerank(served: Served, call: Call[RerankRequest]) -> Reply:
-    """Sort texts by their relevance for a query; the fields of the request choose the form."""
+    """Sort texts by their relevance for a query, in the form of Cohere or of TEI."""
     body = call.body
     if (body.documents is None) == (body.texts is None):
         raise invalid_problem("documents", "Send either documents or texts.")
@@ -93,7 +93,6 @@ def _operation(path: str, *, versioned: bool) -> Operation[RerankRequest]:
     return Operation(
         method="POST",
         path=path,
-        summary="Sort texts by their relevance for a query, in the form of Cohere or of TEI.",
         answer=rerank,
         request=RerankRequest,
         response=RerankResponse | list[TeiRank],

@@ -128,7 +128,7 @@ _RERANKED = 16_384  # pairs of a request that the reranker may have to score
 
 
 async def search(served: Served, call: Call[AskedSearch]) -> Reply:
-    """Answer one query or several."""
+    """Search an index for one query or several."""
     return Reply(await answer_search(served, call.body, call.work))
 
 
@@ -177,7 +177,7 @@ async def answer_search(served: Served, body: AskedSearch, work: Work) -> Search
 
 
 async def count_facets(served: Served, call: Call[FacetRequest]) -> Reply:
-    """Count the values of columns among the matching documents; no hits are returned."""
+    """Count the values of columns among the documents that match."""
     body = call.body
     served_index = served.index(body.index)
     if not body.columns:
@@ -199,7 +199,7 @@ async def list_indexes(served: Served, call: Call[None]) -> Reply:
 
 
 async def get_document(served: Served, call: Call[None]) -> Reply:
-    """Read a document by its id."""
+    """Read a document."""
     return Reply(await answer_document(served, call.query.get("index", ""), call.path["id"]))
 
 
@@ -295,7 +295,6 @@ OPERATIONS: tuple[AnyOperation, ...] = (
     Operation(
         method="POST",
         path="/search",
-        summary="Search an index for one query or several.",
         answer=search,
         request=SearchRequest,
         response=SearchResponse,
@@ -304,7 +303,6 @@ OPERATIONS: tuple[AnyOperation, ...] = (
     Operation(
         method="POST",
         path="/facets",
-        summary="Count the values of columns among the documents that match.",
         answer=count_facets,
         request=FacetRequest,
         response=FacetResponse,
@@ -313,14 +311,12 @@ OPERATIONS: tuple[AnyOperation, ...] = (
     Operation(
         method="GET",
         path="/indexes",
-        summary="Describe the indexes of the server.",
         answer=list_indexes,
         response=IndexList,
     ),
     Operation(
         method="GET",
         path="/documents/{id:path}/similar",
-        summary="Find the documents that resemble a document most.",
         answer=similar,
         response=SimilarResponse,
         parameters={
@@ -333,7 +329,6 @@ OPERATIONS: tuple[AnyOperation, ...] = (
     Operation(
         method="GET",
         path="/documents/{id:path}",
-        summary="Read a document.",
         answer=get_document,
         response=StoredDocument,
         parameters=_INDEX,

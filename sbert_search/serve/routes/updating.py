@@ -15,7 +15,7 @@ from sbert_search.serve.state import Served
 
 
 async def add(served: Served, call: Call[UpdateRequest]) -> Reply:
-    """Add documents; an id that is indexed with other content is a problem."""
+    """Add documents."""
     return await _update(served, call, replaces=False)
 
 
@@ -73,7 +73,6 @@ OPERATIONS: tuple[AnyOperation, ...] = (
     Operation(
         method="POST",
         path="/documents",
-        summary="Add documents.",
         answer=add,
         request=UpdateRequest,
         response=UpdateResponse,
@@ -83,7 +82,6 @@ OPERATIONS: tuple[AnyOperation, ...] = (
     Operation(
         method="PUT",
         path="/documents",
-        summary="Add documents; each replaces the indexed document of its id.",
         answer=upsert,
         request=UpdateRequest,
         response=UpdateResponse,
@@ -93,7 +91,6 @@ OPERATIONS: tuple[AnyOperation, ...] = (
     Operation(
         method="POST",
         path="/documents/delete",
-        summary="Delete documents by ids or by a filter.",
         answer=delete,
         request=DeleteRequest,
         response=DeleteResponse,
