@@ -6,19 +6,27 @@ import os
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from sbert_search.base.progress import note
 from sbert_search.cli.console import emit
 from sbert_search.cli.options.runner import search_runner, serve_runner_options
-from sbert_search.cli.options.shared import F, Finite, given, index_embedder_options, shared_options
+from sbert_search.cli.options.shared import (
+    F,
+    given,
+    index_embedder_options,
+    options_of,
+    shared_options,
+)
 from sbert_search.cli.options.source import model_options
 from sbert_search.errors import ConfigError
-
-if TYPE_CHECKING:
-    from sbert_search.serve.access import ServerLimits
+from sbert_search.serve.access import (
+    AccessTokens,
+    ServerLimits,
+    read_tokens,
+    require_safe_address,
+)
 
 
 def rerank_options(function: F) -> F:
@@ -63,28 +71,15 @@ def require_packages(use: str, extra: str, packages: Sequence[str]) -> None:
 
 
 _PACKAGES = ("starlette", "uvicorn", "msgspec", "httptools")
-_LIMITS = (
-    ("--max-body", "body_bytes", 8 << 20, "Largest body of a request, in bytes."),
-    ("--max-items", "items", 2048, "Most texts of a request."),
-    ("--max-tokens", "request_tokens", 1 << 19, "Most tokens of a request."),
-    ("--max-queue", "queue_tokens", 1 << 20, "Most tokens that wait; further requests get 429."),
-    ("--max-requests", "requests", 1024, "Most requests at the same time; others get 429."),
-    ("--max-connections", "connections", 4096, "Most open connections."),
-    ("--max-k", "k", 1000, "Most hits of a search, including those of earlier pages."),
-)
-
-
-def _limit_options(function: click.decorators.FC) -> click.decorators.FC:
-    for option, name, default, help in reversed(_LIMITS):
-        function = click.option(
-            option,
-            name,
-            type=click.IntRange(1, 1 << 40),
-            default=default,
-            show_default=True,
-            help=help,
-        )(function)
-    return function
+_LIMITS = {  # options by field
+    "body_bytes": "--max-body",
+    "items": "--max-items",
+    "request_tokens": "--max-tokens",
+    "queue_tokens": "--max-queue",
+    "requests": "--max-requests",
+    "connections": "--max-connections",
+    "k": "--max-k",
+}
 
 
 @click.command()
@@ -132,15 +127,7 @@ def _limit_options(function: click.decorators.FC) -> click.decorators.FC:
     is_flag=True,
     help="Put path, query string and body of each request into the log, and thus its texts.",
 )
-@click.option(
-    "--drain",
-    "drain_s",
-    type=Finite(min=1, max=3600),
-    default=25.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="After SIGTERM, time to finish the requests that have begun.",
-)
+@options_of(ServerLimits, "drain_s", drain_s="--drain")
 @click.option(
     "--workers",
     type=click.IntRange(1, 256),
@@ -149,7 +136,7 @@ def _limit_options(function: click.decorators.FC) -> click.decorators.FC:
     help="Number of processes; each opens its own models and has its own limits.",
 )
 @serve_runner_options
-@_limit_options
+@options_of(ServerLimits, *_LIMITS, **_LIMITS)
 @index_embedder_options
 @shared_options("allow-inexact", "wait", "quiet")
 @click.pass_context
@@ -186,7 +173,6 @@ def serve(
         require_packages("serve --mcp", "mcp", ["mcp"])
     if log_texts and not access_log:
         raise ConfigError("--log-texts and --no-access-log exclude each other; leave one out.")
-    from sbert_search.serve.access import read_tokens, require_safe_address
     from sbert_search.serve.access_log import AccessLog
     from sbert_search.serve.server import open_socket, run, url_of
     from sbert_search.serve.state import ServeSettings, open_served
@@ -206,7 +192,7 @@ def serve(
         quick=not given(ctx) & hardware.keys(),
         allow_inexact=allow_inexact,
         tokens=tokens,
-        limits=_limits(ctx),
+        limits=ServerLimits(**{name: ctx.params[name] for name in (*_LIMITS, "drain_s")}),
         writable=writable,
         wait_s=wait_s,
         host=host,
@@ -226,13 +212,6 @@ def serve(
         names = ", ".join([*served.indexes, *(one.name for one in served.models)])
         note(f"Serving {names} at {url_of(bound)}")
         run(served, [bound], log)
-
-
-def _limits(ctx: click.Context) -> ServerLimits:
-    from sbert_search.serve.access import ServerLimits
-
-    names = [name for _, name, _, _ in _LIMITS]
-    return ServerLimits(**{name: ctx.params[name] for name in (*names, "drain_s")})
 
 
 @click.command()
@@ -259,7 +238,6 @@ def mcp(
     """
     require_packages("mcp", "mcp", ("mcp", "starlette", "msgspec"))
     from sbert_search.serve import mcp as stdio
-    from sbert_search.serve.access import AccessTokens
     from sbert_search.serve.state import ServeSettings, open_served
 
     hardware = model_options(ctx)

@@ -11,11 +11,13 @@ import hmac
 import ipaddress
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
+from sbert_search.declared import Bounds, check
 from sbert_search.errors import ConfigError
+from sbert_search.serve.problems import too_large_problem
 
 VARIABLE = "SBERT_SEARCH_TOKENS"
 MIN_CHARS = 16
@@ -103,32 +105,56 @@ def require_safe_address(host: str, tokens: AccessTokens, *, without_token: bool
         )
 
 
+_Number = Annotated[int, Bounds(1, 1 << 40)]
+_Seconds = Annotated[float, Bounds(0.001)]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerLimits:
-    """Limits of a server; each must be above 0."""
+    """Limits of a server.
 
-    body_bytes: int = 8 << 20  # of a request
-    items: int = 2048  # texts of a request: inputs, documents, queries or ids
-    request_tokens: int = 1 << 19  # of a request, after truncation of each text
-    queue_tokens: int = 1 << 20  # of all requests that wait for a model; others get 429
-    requests: int = 1024  # answered at the same time; further ones get 429
-    connections: int = 4096  # open ones; further ones are closed at once
-    k: int = 1000  # ``offset + k`` of a search; with ``group_by``, times ``group_size``
-    rerank_depth: int = 1000  # documents of a search that the reranker scores
-    filter_chars: int = 10_000
-    query_chars: int = 100_000
-    # From the first byte of a request, or the start of a connection, to the end of the headers.
-    header_s: float = 10.0
-    # From the end of the headers to that of the body; a client that does not read its answer for as
-    # long is disconnected.
-    body_s: float = 30.0
-    keep_alive_s: float = 30.0  # after these, a connection without a request is closed
-    drain_s: float = 25.0  # for requests to finish after SIGTERM
-    window_s: float = 0.004  # that a batch waits for texts that are being tokenised
+    Attributes:
+        body_bytes: Largest body of a request, in bytes.
+        items: Most texts of a request. These are inputs, documents, queries or ids.
+        request_tokens: Most tokens of a request. They are counted after truncation of each text.
+        queue_tokens: Most tokens that wait; further requests get 429. Each model has a queue.
+        requests: Most requests at the same time; others get 429.
+        connections: Most open connections. Further ones are closed at once.
+        k: Most hits of a search, including those of earlier pages. With ``group_by``, times
+            ``group_size``.
+        rerank_depth: Most documents of a search that the reranker scores.
+        filter_chars: Most characters of a filter.
+        query_chars: Most characters of a query.
+        header_s: Seconds from the first byte of a request, or the start of a connection, to the end
+            of the headers.
+        body_s: Seconds from the end of the headers to that of the body. A client that does not read
+            its answer for as long is disconnected.
+        keep_alive_s: Seconds after which a connection without a request is closed.
+        drain_s: After SIGTERM, time to finish the requests that have begun.
+        window_s: Seconds that a batch waits for texts that are being tokenised.
+    """
+
+    body_bytes: _Number = 8 << 20
+    items: _Number = 2048
+    request_tokens: _Number = 1 << 19
+    queue_tokens: _Number = 1 << 20
+    requests: _Number = 1024
+    connections: _Number = 4096
+    k: _Number = 1000
+    rerank_depth: _Number = 1000
+    filter_chars: _Number = 10_000
+    query_chars: _Number = 100_000
+    header_s: _Seconds = 10.0
+    body_s: _Seconds = 30.0
+    keep_alive_s: _Seconds = 30.0
+    drain_s: Annotated[float, Bounds(1, 3600, "SECONDS")] = 25.0
+    window_s: _Seconds = 0.004
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            if not getattr(self, field.name) > 0:
-                raise ConfigError(
-                    f"{field.name} is {getattr(self, field.name)}; it must be above 0."
-                )
+        check(self, ConfigError)
+
+    def require_tokens(self, n: int, param: str) -> None:
+        """Refuse a request with too many tokens in the texts of a field."""
+        if n > self.request_tokens:
+            message = f"{n:,} tokens; a request may have {self.request_tokens:,}."
+            raise too_large_problem(param, f"{message} Send several requests.")

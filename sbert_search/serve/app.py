@@ -102,9 +102,7 @@ def build_app(
     async def describe(served: Served, call: Call[None]) -> Reply:
         return Reply(document)
 
-    described: Operation[None] = Operation(
-        method="GET", path="/openapi.json", summary="Describe the server.", answer=describe
-    )
+    described: Operation[None] = Operation(method="GET", path="/openapi.json", answer=describe)
     routes: list[BaseRoute] = [
         _route(path, Endpoint(operation, served, log), operation.method)
         for operation in (*operations, described)

@@ -9,10 +9,8 @@ import asyncio
 import gc
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
-from time import perf_counter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +21,8 @@ from sbert_search.embed.protocol import Task, TextEmbedder, TokenizedTexts, Vect
 from sbert_search.errors import SbertSearchError
 from sbert_search.serve.access import ServerLimits
 from sbert_search.serve.metrics import Metrics
-from sbert_search.serve.problems import invalid, too_large
-from sbert_search.serve.queue import Arrival, Computed, Work, WorkQueue, estimated_tokens, in_thread
+from sbert_search.serve.problems import invalid_problem, too_large_problem
+from sbert_search.serve.queue import Computed, Work, WorkQueue
 from sbert_search.text.tokens.tokenizer import TextTokenizer
 
 
@@ -59,8 +57,7 @@ class ServedEmbedder(DelegatingEmbedder):
             f"embed {self.name}",
             self._compute,
             batch_tokens=lambda: self.embedder.batch_tokens,
-            max_tokens=self.limits.queue_tokens,
-            window_s=self.limits.window_s,
+            limits=self.limits,
             metrics=self.metrics,
         )
 
@@ -80,22 +77,16 @@ class ServedEmbedder(DelegatingEmbedder):
         text that is too long is truncated or, without ``cuts``, refused. ``param`` is the field of
         the request that holds the texts.
         """
-        chars = sum(map(len, texts))
-        with self.queue.arriving(estimated_tokens(chars, 2 * len(texts))) as arrival:
-            started_s = perf_counter()
-            tokenize = partial(self.embedder.tokenize, task=task, prompt_name=prompt_name)
-            tokens = await in_thread(chars, partial(tokenize, texts))
-            work.tokenization_s += perf_counter() - started_s
-            if not cuts and tokens.lost.any():
-                at = int(np.argmax(tokens.lost > 0))
-                n_tokens = int(tokens.lengths[at] + tokens.lost[at])
-                raise too_large(
-                    f"{param}[{at}]",
-                    f"The text has {n_tokens:,} tokens, and the model reads {self.max_len:,}; "
-                    "shorten it, or let it be truncated.",
-                )
-            future = self._submit(tokens, param, arrival=arrival)
-        return await self._result(tokens, future, work)
+        tokens, done = await self.queue.encode(
+            partial(self.embedder.tokenize, texts, task=task, prompt_name=prompt_name),
+            _items,
+            work,
+            n_chars=sum(map(len, texts)),
+            n_special=2 * len(texts),
+            max_len=None if cuts else self.max_len,
+            param=param,
+        )
+        return self._result(tokens, done, work)
 
     async def embed_ids(
         self, ids: Sequence[Sequence[int]], work: Work, *, param: str = "input"
@@ -103,51 +94,30 @@ class ServedEmbedder(DelegatingEmbedder):
         """Compute the vectors of texts that are given as token ids, special tokens included."""
         tokenizer = self.tokenizer
         if tokenizer is None or self.identity.engine not in ("native", "onnx"):
-            raise invalid(param, f"The model {self.name} reads texts and no token ids.")
+            raise invalid_problem(param, f"The model {self.name} reads texts and no token ids.")
         for at, each in enumerate(ids):
             if not each:
-                raise invalid(f"{param}[{at}]", "There are no token ids.")
+                raise invalid_problem(f"{param}[{at}]", "There are no token ids.")
             if len(each) > self.max_len:
-                raise too_large(
+                raise too_large_problem(
                     f"{param}[{at}]",
                     f"There are {len(each):,} token ids, and the model reads {self.max_len:,}.",
                 )
             wrong = [token for token in each if not 0 <= token < tokenizer.vocab_size]
             if wrong:
-                raise invalid(
+                raise invalid_problem(
                     f"{param}[{at}]",
                     f"{wrong[0]} is no token id of the model {self.name}, whose ids are from 0 to "
                     f"{tokenizer.vocab_size - 1:,}. Ids of another model's tokenizer do not fit; "
                     "send texts.",
                 )
         tokens = TokenizedTexts([""] * len(ids), "", ids, np.zeros(len(ids), np.int32))
-        return await self._result(tokens, self._submit(tokens, param), work)
-
-    def _submit(
-        self,
-        tokens: TokenizedTexts,
-        param: str = "",
-        *,
-        arrival: Arrival | None = None,
-        urgent: bool = False,
-    ) -> Future[Computed]:
         lengths = tokens.lengths.tolist()
-        if not urgent and (total := sum(lengths)) > self.limits.request_tokens:
-            raise too_large(
-                param,
-                f"The texts have {total:,} tokens; a request may have "
-                f"{self.limits.request_tokens:,}. Send several requests.",
-            )
-        items = [
-            _Text(text, tokens.prompt, ids)
-            for text, ids in zip(tokens.texts, tokens.ids, strict=True)
-        ]
-        return self.queue.submit(items, lengths, arrival=arrival, urgent=urgent)
+        self.limits.require_tokens(sum(lengths), param)
+        done = await asyncio.wrap_future(self.queue.submit(_items(tokens), lengths))
+        return self._result(tokens, done, work)
 
-    async def _result(
-        self, tokens: TokenizedTexts, future: Future[Computed], work: Work
-    ) -> Embedded:
-        done = await asyncio.wrap_future(future)
+    def _result(self, tokens: TokenizedTexts, done: Computed, work: Work) -> Embedded:
         work.add(done, tokens.lengths, tokens.lost, self.metrics)
         return Embedded(done.rows, tokens.lengths, tokens.lost)
 
@@ -184,7 +154,13 @@ class ServedEmbedder(DelegatingEmbedder):
         """Compute vectors in the queue and wait for them; the event loop must not call this."""
         if not len(tokens):
             return np.empty((0, self.dim), np.float32)
-        return self._submit(tokens, urgent=True).result().rows
+        future = self.queue.submit(_items(tokens), tokens.lengths.tolist(), urgent=True)
+        return future.result().rows
+
+
+def _items(tokens: TokenizedTexts) -> list[_Text]:
+    texts = zip(tokens.texts, tokens.ids, strict=True)
+    return [_Text(text, tokens.prompt, ids) for text, ids in texts]
 
 
 # A batch with more tokens makes torch load. With the graph, a batch of several texts has at most

@@ -20,10 +20,10 @@ from sbert_search.serve.access_log import AccessLog, BodyRecorder
 from sbert_search.serve.problems import (
     Problem,
     Style,
-    closing,
-    invalid,
+    closing_problem,
+    invalid_problem,
     kind_of,
-    overloaded,
+    overloaded_problem,
     problem_of,
 )
 from sbert_search.serve.queue import Work
@@ -107,9 +107,9 @@ def decode(decoder: msgspec.json.Decoder[T], raw: bytes) -> T:
     except msgspec.ValidationError as error:
         raise wrong_field(error) from error
     except RecursionError as error:
-        raise invalid("", "The body is nested too deeply.") from error
+        raise invalid_problem("", "The body is nested too deeply.") from error
     except (msgspec.DecodeError, UnicodeError, ValueError) as error:
-        raise invalid("", f"The body is not JSON in UTF-8: {str(error)[:200]}.") from error
+        raise invalid_problem("", f"The body is not JSON in UTF-8: {str(error)[:200]}.") from error
 
 
 def wrong_field(error: msgspec.ValidationError) -> Problem:
@@ -120,7 +120,7 @@ def wrong_field(error: msgspec.ValidationError) -> Problem:
     unknown = re.search(r"(?:unknown|required) field `(.*)`", message)
     if unknown:
         where = f"{where}.{unknown[1]}" if where else unknown[1]
-    return invalid(where[:200], f"{message[:300]}.")
+    return invalid_problem(where[:200], f"{message[:300]}.")
 
 
 def _name_of(host: str) -> str:
@@ -161,7 +161,7 @@ class Operation(Generic[Q]):
 
     method: Literal["GET", "POST", "PUT", "DELETE"]
     path: str  # with the names of its variable parts in braces
-    summary: str  # one sentence for the OpenAPI document
+    # Its docstring, one sentence, is the summary in the OpenAPI document.
     answer: Callable[[Served, Call[Q]], Awaitable[Reply]]
     request: type[Q] | None = None  # type of the body; None: there is none
     response: object = None  # type of the answer's body, for the OpenAPI document
@@ -216,11 +216,11 @@ class Endpoint(Generic[Q]):
         recorder = BodyRecorder(receive) if self._log is not None and self._log.texts else None
         served.active += 1
         try:
-            reply = await self._answered(scope, recorder or receive, work)
+            reply = await self._answer(scope, recorder or receive, work)
         except HungUp:
             pass
         except asyncio.CancelledError:  # the time that requests get after SIGTERM is over
-            problem = closing()
+            problem = closing_problem()
         except Exception as error:
             problem = problem_of(error)
             if problem is None:
@@ -249,22 +249,24 @@ class Endpoint(Generic[Q]):
             path = self._operation.path
             self._log.write(scope, path, status, seconds, work, request_id, bug=bug, body=body)
 
-    async def _answered(self, scope: Scope, receive: Receive, work: Work) -> Reply:
+    async def _answer(self, scope: Scope, receive: Receive, work: Work) -> Reply:
         operation, served = self._operation, self._served
         headers = dict(scope["headers"])
         require_admission(served, operation.right, headers)
         if operation.right != "open" and served.active > served.limits.requests:
-            raise overloaded(1.0)
+            raise overloaded_problem(1.0)
         try:
             pairs = parse_qsl(scope["query_string"].decode("ascii"), keep_blank_values=True)
         except (UnicodeDecodeError, ValueError) as error:
-            raise invalid("", "The part of the address after ? cannot be read.") from error
+            raise invalid_problem("", "The part of the address after ? cannot be read.") from error
         query = dict(pairs)
         for name, n in Counter(name for name, _ in pairs).items():
             if name not in operation.parameters:
-                raise invalid(name[:100], "There is no such parameter of the address.")
+                raise invalid_problem(name[:100], "There is no such parameter of the address.")
             if n > 1:
-                raise invalid(name, "The parameter occurs twice in the address; send it once.")
+                raise invalid_problem(
+                    name, "The parameter occurs twice in the address; send it once."
+                )
         body: Q | None = None
         if self._decoder is not None:
             require_json(headers)

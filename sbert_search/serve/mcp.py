@@ -134,7 +134,6 @@ class McpRoute:
         self.operation = Operation(
             method="POST",
             path="/mcp",
-            summary="Answer a message of the Model Context Protocol.",
             answer=self._answer,
             request=McpMessage,
             response=McpAnswer,
@@ -151,6 +150,7 @@ class McpRoute:
             yield
 
     async def _answer(self, served: Served, call: Call[McpMessage]) -> Reply:
+        """Answer a message of the Model Context Protocol."""
         exchange = Exchange(call.work)
         reply = await self._exchanged(call.scope, msgspec.json.encode(call.body), exchange)
         if exchange.failure is not None:

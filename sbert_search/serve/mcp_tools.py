@@ -13,6 +13,7 @@ from typing import Generic, Literal, TypeAlias, TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
+from sbert_search.search.options import SearchMode
 from sbert_search.serve.endpoint import wrong_field
 from sbert_search.serve.openapi import described_schemas
 from sbert_search.serve.queue import Work
@@ -87,7 +88,7 @@ class SearchArguments(Struct, kw_only=True, forbid_unknown_fields=True):
     query: str
     k: Count = 10
     offset: Position = 0
-    mode: Literal["auto", "dense", "lexical", "hybrid"] = "auto"
+    mode: SearchMode = "auto"
     where: str = ""
     index: str = ""
     rerank: bool = False

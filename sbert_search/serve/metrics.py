@@ -10,8 +10,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-DURATION_BUCKETS = tuple(1e-5 * 1.5**i for i in range(35))  # seconds
-SIZE_BUCKETS = tuple(float(2**i) for i in range(18))  # texts or tokens
+DURATIONS_S = tuple(1e-5 * 1.5**i for i in range(35))  # bounds of buckets
+SIZES = tuple(float(2**i) for i in range(18))  # bounds, of texts or tokens
 
 Labels = Mapping[str, str]
 _NO_LABELS: Labels = {}
@@ -145,44 +145,35 @@ class Metrics:
 
     def __init__(self) -> None:
         self.others = Sample()
-        self.requests = Counter()
-        self.successes = Counter()
-        self.failures = Counter()
-        self.durations = Histogram(DURATION_BUCKETS)
-        self.tokenization = Histogram(DURATION_BUCKETS)
-        self.waiting = Histogram(DURATION_BUCKETS)
-        self.inference = Histogram(DURATION_BUCKETS)
-        self.searching = Histogram(DURATION_BUCKETS)
-        self.input_lengths = Histogram(SIZE_BUCKETS)
-        self.batch_texts = Histogram(SIZE_BUCKETS)
-        self.batch_tokens = Histogram(SIZE_BUCKETS)
-        self.truncated = Counter()
-        self.reloads = Counter()
-        self.reload_failures = Counter()
-        self.worker_restarts = Counter()
-        self._listed: dict[str, tuple[str, Counter | Gauge | Histogram]] = {
-            "te_request_count": ("Requests by route.", self.requests),
-            "te_request_success": ("Requests answered with 2xx, by route.", self.successes),
-            "te_request_failure": ("Requests answered with an error.", self.failures),
-            "te_request_duration": ("Seconds of a request, by route.", self.durations),
-            "te_request_tokenization_duration": ("Seconds to tokenise.", self.tokenization),
-            "te_request_queue_duration": ("Seconds until the first batch.", self.waiting),
-            "te_request_inference_duration": ("Seconds of the model.", self.inference),
-            "te_request_input_length": ("Tokens of a text.", self.input_lengths),
-            "te_batch_next_size": ("Texts of a batch.", self.batch_texts),
-            "te_batch_next_tokens": ("Tokens of a batch.", self.batch_tokens),
-            "sbert_search_search_duration": (
-                "Seconds of a search, without its embedding.",
-                self.searching,
-            ),
-            "sbert_search_truncated_texts": ("Texts that were cut.", self.truncated),
-            "sbert_search_reloads": ("New commits that are served.", self.reloads),
-            "sbert_search_reload_failures": ("Commits that were refused.", self.reload_failures),
-            "sbert_search_worker_restarts": (
-                "Worker processes that ended and were replaced.",
-                self.worker_restarts,
-            ),
-        }
+        self._listed: dict[str, tuple[str, Counter | Gauge | Histogram]] = {}
+        counter, histogram = self._counter, self._histogram
+        self.requests = counter("te_request_count", "Requests by route.")
+        self.successes = counter("te_request_success", "Requests answered with 2xx, by route.")
+        self.failures = counter("te_request_failure", "Requests answered with an error.")
+        self.durations = histogram("te_request_duration", "Seconds of a request, by route.")
+        self.tokenization = histogram("te_request_tokenization_duration", "Seconds to tokenise.")
+        self.waiting = histogram("te_request_queue_duration", "Seconds until the first batch.")
+        self.inference = histogram("te_request_inference_duration", "Seconds of the model.")
+        self.input_lengths = histogram("te_request_input_length", "Tokens of a text.", SIZES)
+        self.batch_texts = histogram("te_batch_next_size", "Texts of a batch.", SIZES)
+        self.batch_tokens = histogram("te_batch_next_tokens", "Tokens of a batch.", SIZES)
+        self.searching = histogram(
+            "sbert_search_search_duration", "Seconds of a search, without its embedding."
+        )
+        self.truncated = counter("sbert_search_truncated_texts", "Texts that were cut.")
+        self.reloads = counter("sbert_search_reloads", "New commits that are served.")
+        self.reload_failures = counter("sbert_search_reload_failures", "Commits that were refused.")
+        counter("sbert_search_worker_restarts", "Worker processes that ended and were replaced.")
+
+    def _counter(self, name: str, help: str) -> Counter:
+        counter = Counter()
+        self._listed[name] = (help, counter)
+        return counter
+
+    def _histogram(self, name: str, help: str, bounds: Sequence[float] = DURATIONS_S) -> Histogram:
+        histogram = Histogram(bounds)
+        self._listed[name] = (help, histogram)
+        return histogram
 
     def add_gauge(
         self,

@@ -93,7 +93,7 @@ def _operation(operation: AnyOperation, *, versioned: bool) -> dict[str, object]
     name = f"{operation.method.lower()}{operation.path.replace(':path', '')}"
     described: dict[str, object] = {
         "operationId": re.sub(r"\W+", "_", f"{name}{'_v1' if versioned else ''}").strip("_"),
-        "summary": operation.summary,
+        "summary": getdoc(operation.answer),
         "parameters": [*_path_parameters(operation.path), *_query_parameters(operation)],
         "responses": {
             "200": {

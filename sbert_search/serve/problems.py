@@ -147,24 +147,24 @@ def kind_of(status: int) -> Kind:
     return _KINDS.get(status, "internal" if status >= 500 else "invalid_request")
 
 
-def invalid(param: str, message: str) -> Problem:
+def invalid_problem(param: str, message: str) -> Problem:
     """Return the problem of a field with a wrong value."""
     return Problem(400, message, param)
 
 
-def too_large(param: str, message: str) -> Problem:
+def too_large_problem(param: str, message: str) -> Problem:
     """Return the problem of a field that exceeds a limit."""
     return Problem(413, message, param)
 
 
-def overloaded(retry_s: float) -> Problem:
+def overloaded_problem(retry_s: float) -> Problem:
     """Return the problem of a request that comes while too many others wait; 429."""
     seconds = max(1, min(60, math.ceil(retry_s)))
     message = f"The server has too many requests; try again in {seconds} s."
     return Problem(429, message, headers={"retry-after": str(seconds)})
 
 
-def closing() -> Problem:
+def closing_problem() -> Problem:
     """Return the problem of a request that comes while the server is shutting down; 503."""
     return Problem(503, "The server is shutting down.", closes=True)
 

@@ -15,10 +15,14 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.embed.protocol import TokenizedTexts
+from sbert_search.serve.access import ServerLimits
 from sbert_search.serve.metrics import Metrics
-from sbert_search.serve.problems import closing, overloaded
+from sbert_search.serve.problems import closing_problem, overloaded_problem, too_large_problem
+from sbert_search.text.tokens.tokenizer import EncodedPairs
 
 T = TypeVar("T")
+E = TypeVar("E", TokenizedTexts, EncodedPairs)
 Rows = NDArray[np.float32]
 
 
@@ -61,8 +65,8 @@ class WorkQueue(Generic[T]):
     a batch. A job whose future is cancelled leaves the queue at once.
 
     ``compute`` returns float32 (n, dim) or (n,). A batch has at most ``batch_tokens``, or one item.
-    At most ``max_tokens`` may wait; a job with more is accepted if no other one waits. A batch
-    waits up to ``window_s`` for jobs that `arriving` announced.
+    At most ``limits.queue_tokens`` may wait; a job with more is accepted if no other one waits. A
+    batch waits up to ``limits.window_s`` for jobs that `arriving` announced.
     """
 
     def __init__(
@@ -71,12 +75,11 @@ class WorkQueue(Generic[T]):
         compute: Callable[[Sequence[T]], Rows],
         *,
         batch_tokens: Callable[[], int],
-        max_tokens: int,
-        window_s: float,
+        limits: ServerLimits,
         metrics: Metrics,
     ) -> None:
         self._compute, self._batch_tokens = compute, batch_tokens
-        self._max_tokens, self._window_s, self._metrics = max_tokens, window_s, metrics
+        self._limits, self._metrics = limits, metrics
         self._wake = threading.Condition()
         self._jobs: deque[_Job[T]] = deque()
         self._waiting_tokens = 0
@@ -118,8 +121,8 @@ class WorkQueue(Generic[T]):
         """
         arrival = Arrival(estimate)
         with self._wake:
-            if self.waiting_tokens + estimate > self._max_tokens and self.waiting_tokens:
-                raise overloaded(self.retry_s)
+            if self.waiting_tokens + estimate > self._limits.queue_tokens and self.waiting_tokens:
+                raise overloaded_problem(self.retry_s)
             self._arriving += 1
             self._reserved_tokens += estimate
         try:
@@ -149,15 +152,49 @@ class WorkQueue(Generic[T]):
             if arrival is not None:
                 self._end(arrival)
             if self._closed:  # no thread would compute the job, and its client would wait forever
-                raise closing()
-            full = self._waiting_tokens + tokens > self._max_tokens and self._waiting_tokens
+                raise closing_problem()
+            full = (
+                self._waiting_tokens + tokens > self._limits.queue_tokens and self._waiting_tokens
+            )
             if full and not urgent:
-                raise overloaded(self.retry_s)
+                raise overloaded_problem(self.retry_s)
             self._waiting_tokens += tokens
             self._jobs.append(job)
             self._wake.notify()
         job.future.add_done_callback(lambda _: self._forget(job))
         return job.future
+
+    async def encode(
+        self,
+        encode: Callable[[], E],
+        items_of: Callable[[E], Sequence[T]],
+        work: Work,
+        *,
+        n_chars: int,
+        n_special: int,
+        max_len: int | None,
+        param: str,
+    ) -> tuple[E, Computed]:
+        """Tokenise the texts of a request and compute them in a job; add the cost to ``work``.
+
+        A text that was truncated to ``max_len`` tokens is refused; None: it is accepted. ``param``
+        is the field of the request that holds the texts; ``n_special`` are their special tokens.
+        """
+        with self.arriving(n_chars // _CHARS_A_TOKEN + n_special) as arrival:
+            started_s = time.perf_counter()
+            encoded = await in_thread(n_chars, encode)
+            work.tokenization_s += time.perf_counter() - started_s
+            lengths = encoded.lengths.tolist()
+            if max_len is not None and encoded.lost.any():
+                at = int(np.argmax(encoded.lost > 0))
+                raise too_large_problem(
+                    f"{param}[{at}]",
+                    f"{lengths[at] + encoded.lost[at]:,} tokens; the model reads {max_len:,}. "
+                    "Shorten the text, or let it be truncated.",
+                )
+            self._limits.require_tokens(sum(lengths), param)
+            future = self.submit(items_of(encoded), lengths, arrival=arrival)
+        return encoded, await asyncio.wrap_future(future)
 
     def close(self) -> None:
         """Cancel the jobs that wait, and stop the thread after its current batch."""
@@ -200,7 +237,7 @@ class WorkQueue(Generic[T]):
 
     def _await_arriving(self) -> None:
         """Wait until all announced jobs are there, the window ends, or a batch is full."""
-        until = time.monotonic() + self._window_s
+        until = time.monotonic() + self._limits.window_s
         while self._arriving and self._waiting_tokens < self._batch_tokens():
             left_s = until - time.monotonic()
             if left_s <= 0 or self._closed:
@@ -280,7 +317,7 @@ def _fail(job: _Job[T], error: Exception) -> None:
 
 
 _INLINE_CHARS = 1024  # texts of up to this many characters are tokenised without another thread
-_CHARS_A_TOKEN = 3  # to estimate the tokens of a text
+_CHARS_A_TOKEN = 3  # to estimate the tokens of texts before they are tokenised
 
 _tokenizers = ThreadPoolExecutor(2, thread_name_prefix="sbert-search-tokenize")
 
@@ -315,11 +352,6 @@ class Work:
             metrics.input_lengths.observe(length)
         if truncated:
             metrics.truncated.add(truncated)
-
-
-def estimated_tokens(chars: int, n_special: int) -> int:
-    """Estimate the tokens of texts before they are tokenised; ``n_special`` are special tokens."""
-    return chars // _CHARS_A_TOKEN + n_special
 
 
 async def in_thread(chars: int, tokenize: Callable[[], T]) -> T:

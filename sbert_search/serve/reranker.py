@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
-from time import perf_counter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +17,7 @@ from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.search.rerankers import Pair, Reranker
 from sbert_search.serve.access import ServerLimits
 from sbert_search.serve.metrics import Metrics
-from sbert_search.serve.problems import too_large
-from sbert_search.serve.queue import Arrival, Computed, Work, WorkQueue, estimated_tokens, in_thread
+from sbert_search.serve.queue import Computed, Work, WorkQueue, in_thread
 from sbert_search.text.tokens.tokenizer import EncodedPairs, TextTokenizer
 
 
@@ -84,8 +81,7 @@ class ServedReranker:
             f"rerank {self.name}",
             self._compute,
             batch_tokens=lambda: self.reranker.batch_tokens,
-            max_tokens=self.limits.queue_tokens,
-            window_s=self.limits.window_s,
+            limits=self.limits,
             metrics=self.metrics,
         )
 
@@ -104,27 +100,15 @@ class ServedReranker:
         truncated or, without ``cuts``, refused. ``param`` is the field of the request that holds
         the texts.
         """
-        chars = sum(len(query) + len(text) for query, text in pairs)
-        with self.queue.arriving(estimated_tokens(chars, 3 * len(pairs))) as arrival:
-            started_s = perf_counter()
-            encode = partial(self.reranker.tokenizer.encode_pairs, pairs)
-            encoded = await in_thread(chars, encode)
-            work.tokenization_s += perf_counter() - started_s
-            if not cuts and encoded.lost.any():
-                at = int(np.argmax(encoded.lost > 0))
-                raise too_large(
-                    f"{param}[{at}]",
-                    f"The query and the text have more than the {self.reranker.max_len:,} tokens "
-                    "that the model reads; shorten them, or let them be truncated.",
-                )
-            if (total := int(encoded.lengths.sum())) > self.limits.request_tokens:
-                raise too_large(
-                    param,
-                    f"The pairs have {total:,} tokens; a request may have "
-                    f"{self.limits.request_tokens:,}. Send several requests.",
-                )
-            future = self._submit(pairs, encoded, arrival=arrival)
-        done = await asyncio.wrap_future(future)
+        encoded, done = await self.queue.encode(
+            partial(self.tokenizer.encode_pairs, pairs),
+            partial(_items, pairs),
+            work,
+            n_chars=sum(len(query) + len(text) for query, text in pairs),
+            n_special=3 * len(pairs),
+            max_len=None if cuts else self.reranker.max_len,
+            param=param,
+        )
         lost = np.maximum(encoded.lost, np.array(cut, np.int32))
         work.add(done, encoded.lengths, lost, self.metrics)
         return done.rows
@@ -164,26 +148,11 @@ class ServedReranker:
         """
         if not pairs:
             return np.empty(0, np.float32)
-        encoded = self.reranker.tokenizer.encode_pairs(pairs)
-        future = self._submit(pairs, encoded, urgent=True)
+        encoded = self.tokenizer.encode_pairs(pairs)
+        future = self.queue.submit(_items(pairs, encoded), encoded.lengths.tolist(), urgent=True)
         if reranking := _reranking.get():
             reranking.add(encoded, future)
         return future.result().rows
-
-    def _submit(
-        self,
-        pairs: Sequence[Pair],
-        encoded: EncodedPairs,
-        *,
-        arrival: Arrival | None = None,
-        urgent: bool = False,
-    ) -> Future[Computed]:
-        items = [
-            _Pair(pair, ids, types)
-            for pair, ids, types in zip(pairs, encoded.ids, encoded.types, strict=True)
-        ]
-        lengths = encoded.lengths.tolist()
-        return self.queue.submit(items, lengths, arrival=arrival, urgent=urgent)
 
     def _compute(self, items: Sequence[_Pair]) -> Vectors:
         encoded = EncodedPairs(
@@ -192,3 +161,8 @@ class ServedReranker:
             np.zeros(len(items), np.int32),
         )
         return self.reranker.predict_tokens([item.pair for item in items], encoded)
+
+
+def _items(pairs: Sequence[Pair], encoded: EncodedPairs) -> list[_Pair]:
+    triples = zip(pairs, encoded.ids, encoded.types, strict=True)
+    return [_Pair(pair, ids, types) for pair, ids, types in triples]

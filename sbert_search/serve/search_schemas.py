@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, cast
 
 from msgspec import Meta, Struct, defstruct
 
 from sbert_search.declared import declared
-from sbert_search.search.options import Fusion, SearchOptions
+from sbert_search.search.options import Fusion, SearchMode, SearchOptions, Syntax
 
 MOST = 1_000_000
 Count = Annotated[int, Meta(ge=1, le=MOST)]
@@ -235,9 +235,9 @@ class FacetRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     columns: list[str]
     index: str = ""
     query: str | None = None
-    mode: Literal["auto", "dense", "lexical", "hybrid"] = "auto"
+    mode: SearchMode = "auto"
     where: str | None = None
-    syntax: Literal["operators", "plain"] = "operators"
+    syntax: Syntax = "operators"
     fuzzy: Annotated[int, Meta(ge=0, le=2)] = 0
     n: Annotated[int, Meta(ge=1, le=100)] = 10
 

@@ -24,7 +24,7 @@ from sbert_search.serve.access import AccessTokens, ServerLimits, is_loopback
 from sbert_search.serve.embedder import ServedEmbedder, WarmEmbedder
 from sbert_search.serve.indexes import NO_RERANKER, ServedIndex
 from sbert_search.serve.metrics import Metrics
-from sbert_search.serve.problems import Problem, invalid
+from sbert_search.serve.problems import Problem, invalid_problem
 from sbert_search.serve.reranker import ServedReranker
 
 RELOAD_S = 1.0  # seconds between two checks for new commits
@@ -106,7 +106,7 @@ class Served:
     def require_items(self, n: int, param: str) -> None:
         """Refuse a request with no or too many texts."""
         if not n:
-            raise invalid(param, "There is nothing in the list.")
+            raise invalid_problem(param, "There is nothing in the list.")
         if n > self.limits.items:
             message = f"{n:,} items; a request may have {self.limits.items:,}."
             raise Problem(413, f"{message} Send several requests.", param)

@@ -96,7 +96,7 @@ def test_an_error_of_the_server_is_logged_with_its_message_only_on_request(texts
 
     settings = ServeSettings(indexes={}, models=["hashing"], tokens=AccessTokens({}), host="::")
     served = open_served(settings)
-    failing: Operation[None] = Operation(method="GET", path="/fail", summary="Fail.", answer=fail)
+    failing: Operation[None] = Operation(method="GET", path="/fail", answer=fail)
     endpoint = Endpoint(failing, served, AccessLog(records.append, texts=texts))
     try:
         asyncio.run(ask())

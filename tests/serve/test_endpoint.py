@@ -211,7 +211,7 @@ def test_an_answer_counts_by_its_status(status: int, kind: str) -> None:
     metrics = Metrics()
     facts = {"metrics": metrics, "active": 0, "hosts": (), "origins": (), "draining": False}
     served = cast(Served, SimpleNamespace(**facts, tokens=AccessTokens({})))
-    operation = Operation(method="GET", path="/x", summary="", answer=answer, right="open")
+    operation = Operation(method="GET", path="/x", answer=answer, right="open")
     scope = {"type": "http", "headers": [], "query_string": b"", "path": "/x", "method": "GET"}
     asyncio.run(Endpoint(operation, served, None)(scope, receive, send))
     assert metrics.successes.total() == (status < 400)

@@ -24,7 +24,7 @@ from sbert_search.serve.model_schemas import (
     Token,
     TokenizeRequest,
 )
-from sbert_search.serve.problems import Problem, invalid, too_large
+from sbert_search.serve.problems import Problem, invalid_problem
 from sbert_search.serve.queue import Work, in_thread
 from sbert_search.serve.search_schemas import Usage
 from sbert_search.serve.state import Served
@@ -38,7 +38,9 @@ async def embeddings(served: Served, call: Call[EmbeddingsRequest]) -> Reply:
     body = call.body
     model = served.embedder(body.model)
     if body.prompt_name is not None and body.input_type is not None:
-        raise invalid("prompt_name", "input_type chooses a prompt too; send one of the two.")
+        raise invalid_problem(
+            "prompt_name", "input_type chooses a prompt too; send one of the two."
+        )
     done = await _embed(
         served,
         model,
@@ -81,7 +83,7 @@ async def embed(served: Served, call: Call[EmbedRequest]) -> Reply:
 
 
 async def similarities(served: Served, call: Call[SimilarityRequest]) -> Reply:
-    """Compare a sentence with others, by the model's similarity function."""
+    """Compare a sentence with others."""
     body = call.body
     model = served.embedder("")
     sentences = body.inputs.sentences
@@ -99,26 +101,21 @@ async def similarities(served: Served, call: Call[SimilarityRequest]) -> Reply:
 
 
 async def tokenize(served: Served, call: Call[TokenizeRequest]) -> Reply:
-    """Turn texts into the model's token ids, not truncated."""
+    """Turn texts into token ids."""
     body = call.body
     model = served.embedder("")
     texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
     served.require_items(len(texts), "inputs")
     tokenizer = model.tokenizer
     if tokenizer is None:
-        raise invalid("inputs", f"The model {model.name} has no token ids.")
+        raise invalid_problem("inputs", f"The model {model.name} has no token ids.")
     prompt = model.tokenize([""], prompt_name=body.prompt_name).prompt
     adds = body.add_special_tokens is not False
     frame, backend = tokenizer.single, tokenizer.backend
     answer = []
     encode = partial(tokenizer.encode_offsets, [prompt + text for text in texts])
     encoded = await in_thread(sum(map(len, texts)), encode)
-    if (total := sum(len(ids) for ids, _ in encoded)) > served.limits.request_tokens:
-        raise too_large(
-            "inputs",
-            f"The texts have {total:,} tokens; a request may have "
-            f"{served.limits.request_tokens:,}. Send several requests.",
-        )
+    served.limits.require_tokens(sum(len(ids) for ids, _ in encoded), "inputs")
     for text, (ids, offsets) in zip(texts, encoded, strict=True):
         whole = prompt + text
         tokens = [
@@ -189,7 +186,9 @@ async def _embed(
             param=param,
         )
     if prompt_name or task:
-        raise invalid(param, "Token ids get no prompt; leave input_type and prompt_name out.")
+        raise invalid_problem(
+            param, "Token ids get no prompt; leave input_type and prompt_name out."
+        )
     return await model.embed_ids(ids, work, param=param)
 
 
@@ -197,7 +196,7 @@ def _all_of(kind: type[T], listed: Sequence[object], param: str) -> list[T]:
     """Return a list whose items must all be of one kind."""
     for at, item in enumerate(listed):
         if not isinstance(item, kind):
-            raise invalid(f"{param}[{at}]", "Texts and token ids are mixed; send one kind.")
+            raise invalid_problem(f"{param}[{at}]", "Texts and token ids are mixed; send one kind.")
     return cast("list[T]", listed)
 
 
@@ -222,7 +221,6 @@ OPERATIONS: tuple[AnyOperation, ...] = (
     Operation(
         method="POST",
         path="/embeddings",
-        summary="Embed texts or token ids, in the form of OpenAI.",
         answer=embeddings,
         request=EmbeddingsRequest,
         response=EmbeddingsResponse,
@@ -231,7 +229,6 @@ OPERATIONS: tuple[AnyOperation, ...] = (
     Operation(
         method="POST",
         path="/embed",
-        summary="Embed texts or token ids, in the form of text-embeddings-inference.",
         answer=embed,
         request=EmbedRequest,
         response=list[list[float]],
@@ -241,7 +238,6 @@ OPERATIONS: tuple[AnyOperation, ...] = (
     Operation(
         method="POST",
         path="/similarity",
-        summary="Compare a sentence with others.",
         answer=similarities,
         request=SimilarityRequest,
         response=list[float],
@@ -251,7 +247,6 @@ OPERATIONS: tuple[AnyOperation, ...] = (
     Operation(
         method="POST",
         path="/tokenize",
-        summary="Turn texts into token ids.",
         answer=tokenize,
         request=TokenizeRequest,
         response=list[list[Token]],
@@ -261,7 +256,6 @@ OPERATIONS: tuple[AnyOperation, ...] = (
     Operation(
         method="GET",
         path="/models",
-        summary="List the models of the server.",
         answer=list_models,
         response=ModelList,
     ),

@@ -35,7 +35,7 @@ async def ready(served: Served, call: Call[None]) -> Reply:
 
 
 async def metrics(served: Served, call: Call[None]) -> Reply:
-    """Return the metrics in the text format of Prometheus."""
+    """Return the metrics of the server, for Prometheus."""
     return Reply(served.metrics.text(), media_type=_METRICS_TYPE)
 
 
@@ -82,7 +82,6 @@ OPERATIONS: tuple[Operation[None], ...] = (
     Operation(
         method="GET",
         path="/health",
-        summary="Say that the process answers.",
         answer=health,
         response=Status,
         right="open",
@@ -90,7 +89,6 @@ OPERATIONS: tuple[Operation[None], ...] = (
     Operation(
         method="GET",
         path="/ready",
-        summary="Say whether the server should get requests.",
         answer=ready,
         response=Status,
         right="open",
@@ -98,7 +96,6 @@ OPERATIONS: tuple[Operation[None], ...] = (
     Operation(
         method="GET",
         path="/metrics",
-        summary="Return the metrics of the server, for Prometheus.",
         answer=metrics,
         response=str,
         media_type=_METRICS_TYPE,
@@ -106,7 +103,6 @@ OPERATIONS: tuple[Operation[None], ...] = (
     Operation(
         method="GET",
         path="/info",
-        summary="Describe the server and its models.",
         answer=info,
         response=InfoResponse,
         style="tei",

@@ -18,27 +18,29 @@ from sbert_search.serve.model_schemas import (
     RerankResult,
     TeiRank,
 )
-from sbert_search.serve.problems import invalid
+from sbert_search.serve.problems import invalid_problem
 from sbert_search.serve.routes.embedding import usage_of
 from sbert_search.serve.state import Served
 
 
 async def rerank(served: Served, call: Call[RerankRequest]) -> Reply:
-    """Sort texts by their relevance for a query; the fields of the request choose the form."""
+    """Sort texts by their relevance for a query, in the form of Cohere or of TEI."""
     body = call.body
     if (body.documents is None) == (body.texts is None):
-        raise invalid("documents", "Send either documents or texts.")
+        raise invalid_problem("documents", "Send either documents or texts.")
     param = "texts" if body.texts is not None else "documents"
     texts = body.texts if body.texts is not None else [_text(one) for one in body.documents or ()]
     served.require_items(len(texts), param)
     if not body.query.strip():
-        raise invalid("query", "The query is empty.")
+        raise invalid_problem("query", "The query is empty.")
     if len(body.query) > served.limits.query_chars:
-        raise invalid("query", f"The query has more than {served.limits.query_chars:,} characters.")
+        raise invalid_problem(
+            "query", f"The query has more than {served.limits.query_chars:,} characters."
+        )
     model = served.reranker(body.model)
     if body.raw_scores:
         applied = "The activation of the model is always applied; leave raw_scores out."
-        raise invalid("raw_scores", applied)
+        raise invalid_problem("raw_scores", applied)
     read = texts
     if body.max_tokens_per_doc is not None:
         read = await model.shortened(texts, body.max_tokens_per_doc)
@@ -46,7 +48,7 @@ async def rerank(served: Served, call: Call[RerankRequest]) -> Reply:
     cuts = body.truncate is not False
     if any(cut) and not cuts:
         more = f"{sum(cut):,} texts have more than {body.max_tokens_per_doc:,} tokens."
-        raise invalid(param, more)
+        raise invalid_problem(param, more)
     scores = await model.score(
         [(body.query, text) for text in read], call.work, cut, cuts=cuts, param=param
     )
@@ -91,7 +93,6 @@ def _operation(path: str, *, versioned: bool) -> Operation[RerankRequest]:
     return Operation(
         method="POST",
         path=path,
-        summary="Sort texts by their relevance for a query, in the form of Cohere or of TEI.",
         answer=rerank,
         request=RerankRequest,
         response=RerankResponse | list[TeiRank],

@@ -11,7 +11,7 @@ from sbert_search.search.options import Fusion, SearchOptions
 from sbert_search.serve.access import ServerLimits
 from sbert_search.serve.endpoint import AnyOperation, Call, Operation, Reply
 from sbert_search.serve.indexes import ServedIndex
-from sbert_search.serve.problems import Problem, invalid
+from sbert_search.serve.problems import Problem, invalid_problem
 from sbert_search.serve.queue import Work
 from sbert_search.serve.routes.embedding import usage_of
 from sbert_search.serve.search_schemas import (
@@ -128,7 +128,7 @@ _RERANKED = 16_384  # pairs of a request that the reranker may have to score
 
 
 async def search(served: Served, call: Call[AskedSearch]) -> Reply:
-    """Answer one query or several."""
+    """Search an index for one query or several."""
     return Reply(await answer_search(served, call.body, call.work))
 
 
@@ -177,11 +177,11 @@ async def answer_search(served: Served, body: AskedSearch, work: Work) -> Search
 
 
 async def count_facets(served: Served, call: Call[FacetRequest]) -> Reply:
-    """Count the values of columns among the matching documents; no hits are returned."""
+    """Count the values of columns among the documents that match."""
     body = call.body
     served_index = served.index(body.index)
     if not body.columns:
-        raise invalid("columns", "There is no column in the list.")
+        raise invalid_problem("columns", "There is no column in the list.")
     if body.query is not None:
         _check_query(body.query, "query", served.limits)
     served.require_filter(body.where)
@@ -199,7 +199,7 @@ async def list_indexes(served: Served, call: Call[None]) -> Reply:
 
 
 async def get_document(served: Served, call: Call[None]) -> Reply:
-    """Read a document by its id."""
+    """Read a document."""
     return Reply(await answer_document(served, call.query.get("index", ""), call.path["id"]))
 
 
@@ -230,7 +230,7 @@ async def answer_similar(
     """Find the k documents of an index that resemble one of them most."""
     served_index = served.index(index)
     if not 0 < k <= served.limits.k:
-        raise invalid("k", f"k is {k:,}; it may be from 1 to {served.limits.k:,}.")
+        raise invalid_problem("k", f"k is {k:,}; it may be from 1 to {served.limits.k:,}.")
     served.require_filter(where)
     hits = await served_index.similar(doc_id, k, where, work)
     return SimilarResponse(
@@ -244,21 +244,21 @@ async def answer_similar(
 
 def _queries(body: AskedSearch, limits: ServerLimits, most: int) -> list[str]:
     if (body.query is None) == (body.queries is None):
-        raise invalid("query", "Send either query or queries.")
+        raise invalid_problem("query", "Send either query or queries.")
     queries = [body.query] if body.query is not None else body.queries or []
     param = "query" if body.query is not None else "queries"
     if not 0 < len(queries) <= most:
-        raise invalid(param, f"{len(queries):,} queries; send from 1 to {most:,}.")
+        raise invalid_problem(param, f"{len(queries):,} queries; send from 1 to {most:,}.")
     for query in queries:
         _check_query(query, param, limits)
     if body.facets and len(queries) > 1:
-        raise invalid("facets", "Facets are counted for one query.")
+        raise invalid_problem("facets", "Facets are counted for one query.")
     return queries
 
 
 def _check_query(query: str, param: str, limits: ServerLimits) -> None:
     if not query.strip():
-        raise invalid(param, "The query is empty; ask something.")
+        raise invalid_problem(param, "The query is empty; ask something.")
     if len(query) > limits.query_chars:
         raise Problem(413, f"A query may have at most {limits.query_chars:,} characters.", param)
 
@@ -273,21 +273,21 @@ def _options(served_index: ServedIndex, body: AskedSearch, limits: ServerLimits)
         options = SearchOptions(k=k, fusion=fusion, group=not body.passages, **named)
     n_hits = options.offset + k
     if n_hits > limits.k:
-        raise invalid("k", f"offset + k is {n_hits:,}; it may be at most {limits.k:,}.")
+        raise invalid_problem("k", f"offset + k is {n_hits:,}; it may be at most {limits.k:,}.")
     if options.rerank_depth > limits.rerank_depth:
-        raise invalid("rerank_depth", f"It is above {limits.rerank_depth:,}.")
+        raise invalid_problem("rerank_depth", f"It is above {limits.rerank_depth:,}.")
     if options.group_by and n_hits * options.group_size > limits.k:
         problem = f"{n_hits * options.group_size:,}; it may be at most {limits.k:,}."
-        raise invalid("group_size", f"(offset + k) * group_size is {problem}")
+        raise invalid_problem("group_size", f"(offset + k) * group_size is {problem}")
     most = max(limits.k, Fusion().depth)
     if options.fusion.depth > most:
-        raise invalid("fusion.depth", f"It is above {most:,}.")
+        raise invalid_problem("fusion.depth", f"It is above {most:,}.")
     return options
 
 
 def _number(text: str, param: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise invalid(param, f"{text!r:.50} is not a whole number of at most 9 digits.")
+        raise invalid_problem(param, f"{text!r:.50} is not a whole number of at most 9 digits.")
     return int(text)
 
 
@@ -295,7 +295,6 @@ OPERATIONS: tuple[AnyOperation, ...] = (
     Operation(
         method="POST",
         path="/search",
-        summary="Search an index for one query or several.",
         answer=search,
         request=SearchRequest,
         response=SearchResponse,
@@ -304,7 +303,6 @@ OPERATIONS: tuple[AnyOperation, ...] = (
     Operation(
         method="POST",
         path="/facets",
-        summary="Count the values of columns among the documents that match.",
         answer=count_facets,
         request=FacetRequest,
         response=FacetResponse,
@@ -313,14 +311,12 @@ OPERATIONS: tuple[AnyOperation, ...] = (
     Operation(
         method="GET",
         path="/indexes",
-        summary="Describe the indexes of the server.",
         answer=list_indexes,
         response=IndexList,
     ),
     Operation(
         method="GET",
         path="/documents/{id:path}/similar",
-        summary="Find the documents that resemble a document most.",
         answer=similar,
         response=SimilarResponse,
         parameters={
@@ -333,7 +329,6 @@ OPERATIONS: tuple[AnyOperation, ...] = (
     Operation(
         method="GET",
         path="/documents/{id:path}",
-        summary="Read a document.",
         answer=get_document,
         response=StoredDocument,
         parameters=_INDEX,

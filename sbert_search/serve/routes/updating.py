@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sbert_search.serve.endpoint import AnyOperation, Call, Operation, Reply
-from sbert_search.serve.problems import invalid
+from sbert_search.serve.problems import invalid_problem
 from sbert_search.serve.search_schemas import (
     DeleteRequest,
     DeleteResponse,
@@ -15,7 +15,7 @@ from sbert_search.serve.state import Served
 
 
 async def add(served: Served, call: Call[UpdateRequest]) -> Reply:
-    """Add documents; an id that is indexed with other content is a problem."""
+    """Add documents."""
     return await _update(served, call, replaces=False)
 
 
@@ -29,7 +29,7 @@ async def delete(served: Served, call: Call[DeleteRequest]) -> Reply:
     body = call.body
     served_index = served.index(body.index)
     if (body.ids is None) == (body.where is None):
-        raise invalid("ids", "Name what to delete: either ids or where.")
+        raise invalid_problem("ids", "Name what to delete: either ids or where.")
     if body.ids is not None:
         served.require_items(len(body.ids), "ids")
     served.require_filter(body.where)
@@ -60,7 +60,7 @@ _OWN_FIELDS = ("_id", "id", "text", "title")
 def _row(document: NewDocument, at: int) -> dict[str, object]:
     for name in document.metadata:
         if name in _OWN_FIELDS:
-            raise invalid(f"documents[{at}].metadata", f"A column cannot be called {name}.")
+            raise invalid_problem(f"documents[{at}].metadata", f"A column cannot be called {name}.")
     return {
         "_id": document.id,
         "title": document.title,
@@ -73,7 +73,6 @@ OPERATIONS: tuple[AnyOperation, ...] = (
     Operation(
         method="POST",
         path="/documents",
-        summary="Add documents.",
         answer=add,
         request=UpdateRequest,
         response=UpdateResponse,
@@ -83,7 +82,6 @@ OPERATIONS: tuple[AnyOperation, ...] = (
     Operation(
         method="PUT",
         path="/documents",
-        summary="Add documents; each replaces the indexed document of its id.",
         answer=upsert,
         request=UpdateRequest,
         response=UpdateResponse,
@@ -93,7 +91,6 @@ OPERATIONS: tuple[AnyOperation, ...] = (
     Operation(
         method="POST",
         path="/documents/delete",
-        summary="Delete documents by ids or by a filter.",
         answer=delete,
         request=DeleteRequest,
         response=DeleteResponse,

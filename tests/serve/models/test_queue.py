@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from sbert_search.serve.access import ServerLimits
 from sbert_search.serve.metrics import Metrics
 from sbert_search.serve.problems import Problem
 from sbert_search.serve.queue import WorkQueue
@@ -46,8 +47,7 @@ def queue_of(compute: Compute, budget: int = 10, limit: int = 1000) -> Iterator[
         "test",
         compute,
         batch_tokens=lambda: budget,
-        max_tokens=limit,
-        window_s=5.0,
+        limits=ServerLimits(queue_tokens=limit, window_s=5.0),
         metrics=Metrics(),
     )
     yield queue
@@ -178,8 +178,7 @@ def test_seconds_and_batches_are_counted() -> None:
         "test",
         lambda items: np.zeros((len(items), 1), np.float32),
         batch_tokens=lambda: 10,
-        max_tokens=100,
-        window_s=0.1,
+        limits=ServerLimits(queue_tokens=100, window_s=0.1),
         metrics=metrics,
     )
     done = queue.submit([1, 2], [3, 4]).result(30)
