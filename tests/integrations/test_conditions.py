@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sbert_search.integrations.collection import Collection
-from sbert_search.integrations.records import Conditions, Record, all_of, any_of, none_of
+from sbert_search.integrations.records import Conditions, Record, all_of, any_of, literal, none_of
 
 NAMES = ("n", "x", "s", "b", "l", "doc_id", "title", 'a"b.c', "absent")
 ROWS: list[dict[str, object]] = [
@@ -134,3 +134,7 @@ def test_times_are_compared_in_utc() -> None:
 
 def _found_ids(stored: Collection, condition: str) -> list[str]:
     return [record.doc_id for record in stored.documents(condition)]
+
+
+def test_an_apostrophe_in_a_literal_is_doubled() -> None:
+    assert literal("it's") == "'it''s'"

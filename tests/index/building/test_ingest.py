@@ -145,6 +145,19 @@ def build_with_interrupts(corpus: Path, out: Path, seed: int) -> None:
     assert interrupts
 
 
+def test_a_resumed_build_reads_only_the_rows_that_are_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [{"_id": str(n), "text": f"w{n}"} for n in range(1500)]
+    with monkeypatch.context() as patch:
+        stop_after(patch, 1)
+        with pytest.raises(KeyboardInterrupt):
+            Index.build(rows, out=tmp_path / "i", model="hashing:8")
+    manifest = Index.build(rows, out=tmp_path / "i", model="hashing:8").state.manifest
+    assert manifest.build is not None
+    assert (manifest.build.counts.indexed, manifest.build.counts.duplicate) == (1500, 0)
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(3))
 def test_a_build_interrupted_at_any_commit_ends_with_the_same_bytes(

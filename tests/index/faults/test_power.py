@@ -54,6 +54,21 @@ def test_power_loss_leaves_the_old_or_the_new_state(fast_path: Path, name: str) 
     )
 
 
+def test_a_commit_is_whole_on_the_disk_when_it_returns(tmp_path: Path) -> None:
+    path, again = tmp_path / "i", tmp_path / "again"
+    old = new_index(path, BEFORE)
+    operation = next(iter(OPERATIONS.values()))
+    shutil.copytree(path, again)
+    disk = RecordingDisk(path, random.Random(SEED))
+    with IndexStore.open(path).writer() as writer, files.use_disk(disk):
+        apply(writer, operation)
+    assert applied(old, operation) != old
+    for key in disk.last:
+        restore(disk.states[key], path, again)
+        assert check(again).problems == ()
+        assert contents(IndexStore.open(again).snapshot) == applied(old, operation)
+
+
 def write_again(path: Path) -> None:
     """The next writer works, and leaves nothing damaged."""
     with IndexStore.open(path).writer() as writer:

@@ -116,6 +116,19 @@ def some_text(rng: random.Random) -> str:
     return " ".join(rng.choices(WORDS.split(), k=rng.randint(1, 12)))
 
 
+def test_deleted_documents_do_not_weigh_words(tmp_path: Path) -> None:
+    texts = {"a": "mill river", "b": "mill wheel", "c": "mill", "d": "bread"}
+    documents = [Document(doc_id, text) for doc_id, text in texts.items()]
+    store, anew = new_store(tmp_path / "i"), new_store(tmp_path / "anew")
+    put(store, documents)
+    with store.writer() as writer:
+        writer.delete(["b", "c"])
+    put(anew, [documents[0], documents[3]])
+    assert answers(store.snapshot, ["mill", "mill bread"]) == answers(
+        anew.snapshot, ["mill", "mill bread"]
+    )
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(2))
 def test_any_updates_leave_what_an_index_built_anew_finds(fast_path: Path, seed: int) -> None:

@@ -135,6 +135,15 @@ def test_an_empty_sharded_index_takes_documents_and_a_backup_is_one_too(tmp_path
             Index.build(some_rows(2), model=HashingEmbedder(8), n_shards=n_shards)  # type: ignore[arg-type]
 
 
+def test_documents_of_all_shards_are_read_in_the_order_in_which_they_came(tmp_path: Path) -> None:
+    index = Index.create(tmp_path / "i", model=HashingEmbedder(8), n_shards=3)
+    rows = some_rows(20)
+    index.add(rows, model=HashingEmbedder(8))
+    live = index.state.live_rows()
+    assert live.tolist() == sorted(live)
+    assert index.state.doc_ids(live) == [row["_id"] for row in rows]
+
+
 def test_compaction_is_advised_only_where_it_helps(tmp_path: Path) -> None:
     index = Index.create(tmp_path / "i", model=HashingEmbedder(8), n_shards=20)
     index.add(some_rows(200), model=HashingEmbedder(8))
