@@ -428,7 +428,7 @@ def _answer_file(
 
         def counted() -> Iterator[tuple[str, dict[str, float]]]:
             nonlocal n_hits
-            for query_id, hits in engine.rankings(queries, vectors=vectors, options=options):
+            for query_id, hits in engine.iter_run(queries, vectors=vectors, options=options):
                 n_hits += len(hits)
                 yield query_id, hits
 
@@ -436,7 +436,7 @@ def _answer_file(
         note(f"{len(queries):,} queries, {n_hits:,} hits: {run_out}")
         return
     texts = [query.text for query in queries]
-    answers = engine.answers(texts, vectors=vectors, options=options, highlight=highlight)
+    answers = engine.iter_hits(texts, vectors=vectors, options=options, highlight=highlight)
     missing: tuple[str, ...] = ()
     for query, hits in zip(queries, answers, strict=True):
         if not as_json:

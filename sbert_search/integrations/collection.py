@@ -283,7 +283,7 @@ class Collection:
         kept = Hits((hits[at] for at in np.flatnonzero(held)), query=hits.query, mode=hits.mode)
         return kept, state.vectors(rows[held])
 
-    def answers(self, queries: Sequence[str], options: SearchOptions) -> Iterator[Hits]:
+    def iter_hits(self, queries: Sequence[str], options: SearchOptions) -> Iterator[Hits]:
         """Search by several texts, which are embedded together; yield the hits of each.
 
         Hits are read query by query, so that the caller can convert those of one query to its own
@@ -291,4 +291,4 @@ class Collection:
         """
         if (engine := self.engine) is None:
             return (Hits(query=query, mode=options.mode) for query in queries)
-        return engine.answers(queries, options=options)
+        return engine.iter_hits(queries, options=options)

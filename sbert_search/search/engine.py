@@ -289,7 +289,7 @@ class SearchEngine:
         checked_queries = partial(self.search_many, queries, k, vectors=vectors, options=options)
         return await self._threads.run(partial(checked_queries, highlight=highlight, **keywords))
 
-    def answers(
+    def iter_hits(
         self,
         queries: QueriesLike,
         k: int | None = None,
@@ -324,9 +324,9 @@ class SearchEngine:
         Raises:
             QueryError: Also if ``group=False``, ``diversity`` or ``group_by`` is given.
         """
-        return dict(self.rankings(queries, k, vectors=vectors, options=options, **keywords))
+        return dict(self.iter_run(queries, k, vectors=vectors, options=options, **keywords))
 
-    def rankings(
+    def iter_run(
         self,
         queries: Sequence[Query],
         k: int | None = None,

@@ -207,7 +207,7 @@ class SearchOptions:
             float16 index more than 0.999 means 0.999. None: no limit.
         syntax: Whether "exact phrase", +must and -not in a query are filters (operators), or the
             query is only text (plain). Operators need lexical data in the index. None:
-            ``operators``, but ``plain`` for `SearchEngine.run` and `SearchEngine.rankings`, whose
+            ``operators``, but ``plain`` for `SearchEngine.run` and `SearchEngine.iter_run`, whose
             queries are those of evaluations.
         boost: Numbers or dates in the metadata that raise documents; see `Boost`. Boosts reorder
             the candidates: the documents that the reranker scores or, without a reranker, the first

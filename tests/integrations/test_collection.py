@@ -108,7 +108,7 @@ def test_commits_of_other_objects_are_seen(tmp_path: Path) -> None:
     assert second.delete(["1"]) == 1
     assert first.get(["0", "1"]) == [Record("0", "tides", {"n": 0})]
     assert first.delete(where="n = 0") == 1
-    assert list(second.answers(["tides"], DENSE)) == [[]]
+    assert list(second.iter_hits(["tides"], DENSE)) == [[]]
 
 
 def test_documents_are_read_while_another_index_is_built_in_the_folder(

@@ -46,7 +46,7 @@ def test_a_vector_takes_the_place_of_the_text(given: SearchEngine) -> None:
     assert found(given.search(np.array([0.0, 5.0]), 1, where="n < 3")) == [("north", 1.0)]
     many = given.search_many(np.array([[1.0, 0], [0, 1]]), k=1)
     assert [found(hits) for hits in many] == [[("east", 1.0)], [("north", 1.0)]]
-    assert found(next(given.answers(np.array([[1.0, 0.0]]), offset=1, k=1))) == [("between", 0.6)]
+    assert found(next(given.iter_hits(np.array([[1.0, 0.0]]), offset=1, k=1))) == [("between", 0.6)]
     assert given.search(np.array([1.0, 0]))[0].stages.keys() == {"dense"}
 
 

@@ -282,7 +282,7 @@ class SbertSearchVectorStore(VectorStore):
         """Search as `hits` by several queries, which the model of an index embeds together."""
         if self._foreign:
             return (self.hits(query, k, filter=filter, **keywords) for query in queries)
-        return self.collection.answers(queries, self.options(k, filter, keywords))
+        return self.collection.iter_hits(queries, self.options(k, filter, keywords))
 
     def options(self, k: int, filter: Filter | None, keywords: SearchKeywords) -> SearchOptions:
         """Return the options of a search.
