@@ -33,6 +33,10 @@ class Document:
             the bytes of the file. An index compares this hash and not the document, so a file
             counts as unchanged if only its modification time has changed. None: the document is a
             row of a file, or was given in memory.
+
+    Example:
+        >>> Document("mill", "A river turns the wheel.", metadata={"year": 1850}).title
+        ''
     """
 
     doc_id: str

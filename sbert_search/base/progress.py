@@ -100,6 +100,11 @@ def set_progress(display: ProgressDisplay) -> ProgressDisplay:
 
     Returns:
         The previous display, so that the caller can restore it.
+
+    Example:
+        >>> before = set_progress("off")
+        >>> set_progress(before)
+        'off'
     """
     global _display
     before, _display = _display, display

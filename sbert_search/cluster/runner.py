@@ -73,8 +73,8 @@ class RayRunner:
         cpus: CPUs of each process, which are its threads if the model computes on CPUs. None: the
             largest number with which all processes fit on the machines.
         replicas: Number of processes that hold each shard in a search, at most ``workers``.
-        partial: Whether `SearchEngine.search`, `search_many`, `iter_hits` and `similar` may leave out
-            lost shards.
+        partial: Whether `SearchEngine.search`, `search_many`, `iter_hits` and `similar` may leave
+            out lost shards.
         shard_timeout_s: Time in which a process must search its shards, in seconds. A process that
             must open files first has ten minutes for that, and then this time.
 

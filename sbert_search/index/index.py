@@ -48,6 +48,14 @@ class Index:
     A sharded index has several indexes (shards) in one folder, which are searched, changed and
     stored as one. The id of a document decides which shard holds it. A commit that changes several
     shards is durable and visible in all of them or in none.
+
+    Example:
+        >>> rows = [{"_id": "mill", "text": "A river turns the wheel.", "year": 1850}]
+        >>> index = Index.build(rows, model="hashing")
+        >>> index.add([{"_id": "bread", "text": "Yeast makes the dough rise."}]).counts.indexed
+        1
+        >>> len(index), "mill" in index, index.get("bread").text
+        (2, True, 'Yeast makes the dough rise.')
     """
 
     def __init__(self, store: IndexStore) -> None:

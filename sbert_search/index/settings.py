@@ -52,6 +52,10 @@ class IndexSpec:
     Raises:
         ConfigError: A part of the factory string is unknown, or a value has another type or is out
             of range.
+
+    Example:
+        >>> IndexSpec(factory="IVF4096,SQ8", nprobe=32).n_lists
+        4096
     """
 
     factory: str = "Flat"
@@ -198,6 +202,10 @@ class LexicalSettings:
     Raises:
         ConfigError: A value has the wrong type or is out of range; or the language is unknown, and
             no stop words are given.
+
+    Example:
+        >>> "der" in LexicalSettings(language="german").stop_words
+        True
     """
 
     language: str = "english"

@@ -106,6 +106,12 @@ class SearchEngine:
         ClusterError: The cluster of the runner does not answer.
         ModelMismatch: The embedder is not the model that built the index. A model given by name
             is compared at the first query.
+
+    Example:
+        >>> rows = [{"_id": "mill", "text": "A river turns the wheel.", "year": 1850}]
+        >>> engine = SearchEngine(Index.build(rows, model="hashing"))
+        >>> [hit.doc_id for hit in engine.search("river wheel", where="year < 1900")]
+        ['mill']
     """
 
     def __init__(

@@ -54,6 +54,11 @@ class Facet:
         high: The highest value of a column of numbers, dates or times; None for other columns.
         ranges: Equally wide ranges of a column of numbers, dates or times, if the column has more
             different values than ``counts`` may list; otherwise empty.
+
+    Example:
+        >>> rows = [{"_id": name, "text": name, "kind": "mill"} for name in ("wheel", "stone")]
+        >>> SearchEngine(Index.build(rows, model="hashing")).facets(None, "kind")["kind"].counts
+        {'mill': 2}
     """
 
     column: str

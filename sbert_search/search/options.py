@@ -65,6 +65,10 @@ class Fusion:
     Raises:
         QueryError: The method is unknown, a number has the wrong type or is out of range, or
             ``score_range`` is not two ascending finite numbers.
+
+    Example:
+        >>> Fusion(dense_weight=0.7).rerank_weight
+        1.0
     """
 
     method: FusionMethod = "weighted"
@@ -114,6 +118,10 @@ class Boost:
         QueryError: The kind is unknown, a number is not finite, ``half_life_days`` is missing or
             not above 0, ``now`` is no date or time, or ``half_life_days`` or ``now`` is given for
             another kind than ``recency``.
+
+    Example:
+        >>> Boost.parse("published:recency:0.5:30").half_life_days
+        30.0
     """
 
     column: str
@@ -240,6 +248,10 @@ class SearchOptions:
             ``answer_depth`` is negative, ``min_score`` is NaN, ``diversity`` is not from 0 to 1,
             ``fuzzy`` or ``rerank_depth`` is out of range, ``group_size`` is given without
             ``group_by``, or ``group_by`` with ``group=False``.
+
+    Example:
+        >>> SearchOptions(k=3, mode="hybrid", where="year >= 2019").with_keywords(5).k
+        5
     """
 
     k: Annotated[int, Bounds(1)] = 10

@@ -34,6 +34,10 @@ class TuneSettings:
 
     Raises:
         ConfigError: A value has another type or is out of range.
+
+    Example:
+        >>> TuneSettings(recall=0.99, latency_ms=5).max_minutes
+        10.0
     """
 
     recall: float = 0.95
