@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from numbers import Real
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, Unpack, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, TypedDict, Unpack, cast, get_args
 
 from sbert_search.config import unknown_name
 from sbert_search.declared import Bounds, check, declared
@@ -330,10 +330,10 @@ class SearchOptions:
         known = declared(SearchOptions)
         for name in keywords.keys() - known.keys():
             raise TypeError(unknown_name(name, name, known, "search option"))
-        changes: dict[str, Any] = {"k": self.k if k is None else k, **keywords}
+        changes: dict[str, object] = {"k": self.k if k is None else k, **keywords}
         if changes.get("fusion", self.fusion) is None:
             changes["fusion"] = Fusion()
-        return replace(self, **changes)
+        return replace(self, **changes)  # type: ignore[arg-type]
 
 
 def require_queries(queries: Sequence[str]) -> None:
