@@ -43,7 +43,7 @@ def test_filters_and_options_reach_the_search(store: SbertSearchVectorStore) -> 
     assert len(retriever.invoke("sea", filter={"kind": "long"}, offset=0)) == 1
     both = asyncio.run(retriever.abatch(["sea", "sand"], offset=0))
     assert [found[0].page_content[:4] for found in both] == ["The ", "Wind"]
-    with pytest.raises(QueryError, match="search mode"):
+    with pytest.raises(QueryError, match="Unknown mode"):
         SbertSearchRetriever(store=store).invoke("sea", mode="sparse")
 
 
