@@ -118,7 +118,10 @@ def _problem(option: Option, value: object) -> str | None:
     low, high = option.bounds.low, option.bounds.high
     if (low is None or number >= low) and (high is None or number <= high):
         return None if number == number else f"{option.name} is NaN; pass a number."
-    rule = f"at least {low:,}" if high is None else f"from {low:,} to {high:,}"
+    if low is None or high is None:
+        rule = f"at most {high:,}" if low is None else f"at least {low:,}"
+    else:
+        rule = f"from {low:,} to {high:,}"
     return f"{option.name} is {value:,}; it must be {rule}."
 
 

@@ -112,6 +112,36 @@ def test_two_commits_answer_the_same_blocks_of_hybrid_queries(
     assert record["figures"]["hybrid_60_shared_hits"]["value"] == 1.0  # of one and the same code
 
 
+@pytest.mark.thorough
+def test_two_commits_do_the_same_works_in_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SBERT_SEARCH_DATA", raising=False)
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    script = importlib.import_module("bench_commits")
+    monkeypatch.setattr(script, "QUICK_DOCUMENTS", 60)
+    monkeypatch.setattr(script, "checked_out", lambda commit, folder: nullcontext(ROOT))
+    out = tmp_path / "commits.json"
+    line = ["bench_commits.py", "--quick", "--before", "abc", "--repeats", "2", "--out", str(out)]
+    monkeypatch.setattr("sys.argv", line)
+    script.main()
+    record = json.loads(out.read_text())
+    for work in script.WORKS:
+        assert len(record["repeats"][work]["ours"]) == len(record["repeats"][work]["peer"]) == 2
+        assert record["figures"][f"{work}_ratio_from"]["value"] > 0
+
+
+def test_the_interval_of_a_median_ratio_is_that_of_its_values(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    interval = importlib.import_module("bench_commits").median_interval
+    assert interval([1.0] * 9) == (1.0, 1.0)
+    low, high = interval([0.9, 0.95, 1.0, 1.05, 1.1])
+    assert low == 0.9
+    assert high == 1.1
+
+
 def test_times_of_queries_without_hits_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     script = importlib.import_module("bench_hybrid")

@@ -24,6 +24,7 @@ class Brew:
     """How tea is made.
 
     Attributes:
+        sugar: Lumps at most.
         minutes: Minutes in water of ``degrees``. More is bitter: the second
             sentence is no help.
         leaf: Kind of leaf.
@@ -36,6 +37,7 @@ class Brew:
         ConfigError: minutes: not an entry of a field.
     """
 
+    sugar: Annotated[int, Bounds(high=2)] = 0
     minutes: Annotated[int, Bounds(1)] = 3
     leaf: Literal["green", "black"] = "green"
     degrees: Annotated[float, Bounds(40, 100)] = 80.0
@@ -50,7 +52,7 @@ class Brew:
 def test_a_field_and_its_entry_declare_an_option() -> None:
     options = declared(Brew)
     minutes = options["minutes"]
-    assert list(options) == ["minutes", "leaf", "degrees", "note", "milk", "names"]
+    assert list(options) == ["sugar", "minutes", "leaf", "degrees", "note", "milk", "names"]
     assert (minutes.kind, minutes.default, minutes.bounds.low) == (int, 3, 1)
     assert minutes.help == "Minutes in water of degrees."
     assert minutes.description.endswith("More is bitter: the second sentence is no help.")
@@ -63,6 +65,7 @@ def test_a_field_and_its_entry_declare_an_option() -> None:
     ("wrong", "message"),
     [
         ({"minutes": 0}, "minutes is 0; it must be at least 1."),
+        ({"sugar": 3}, "sugar is 3; it must be at most 2."),
         ({"minutes": True}, "minutes is True; pass an integer."),
         ({"minutes": 2.0}, r"minutes is 2\.0; pass an integer."),
         ({"minutes": None}, "minutes is None; pass an integer."),

@@ -49,6 +49,8 @@ def test_commands_search_and_serve_without_any_wing() -> None:
         "tests/cli/test_search.py",
         "tests/cli/test_examples.py",
         "tests/serve/test_workers.py",
+        "tests/test_docstrings.py",
+        "tests/test_without_wing.py",
     )
     command = [sys.executable, "-m", "tests.without_wing", "all", "--", "-n0", *tests]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

@@ -313,8 +313,8 @@ class SearchOptions:
     def for_index(self, snapshot: Snapshot) -> SearchOptions:
         """Replace the mode ``auto``: hybrid if the index has lexical data, otherwise dense.
 
-        `queries.ask` chooses another mode for queries that are only vectors, and for texts if the
-        index has no model.
+        `queries.checked_queries` chooses another mode for queries that are only vectors, and for
+        texts if the index has no model.
         """
         if self.mode != "auto":
             return self
