@@ -85,8 +85,8 @@ def respecified(store: IndexStore, spec: IndexSpec) -> Snapshot:
     old = store.snapshot.manifest
     if old.settings.spec == spec:
         return store.snapshot
-    names = {s.ann.name for s in old.segments if s.ann}
-    bare = replace(old.without(names), settings=replace(old.settings, spec=spec))
+    names = {file.name for file in old.faiss_files}
+    bare = old.without(names).with_settings(replace(old.settings, spec=spec))
     with store.writer() as writer:
         writer.rewrite(lambda work: compaction.with_ann(work, writer.snapshot, bare))
     return store.snapshot
@@ -112,7 +112,7 @@ def wide_enough(snapshot: Snapshot, queries: NDArray[np.float32]) -> Snapshot:
     while recall(snapshot.search(queries, K)[1], truth) < UNFILTERED:
         spec = replace(spec, nprobe=2 * spec.nprobe, ef_search=2 * spec.ef_search)
         settings = replace(snapshot.settings, spec=spec)
-        manifest = replace(snapshot.manifest, settings=settings)
+        manifest = snapshot.manifest.with_settings(settings)
         snapshot = Snapshot(snapshot.folder, manifest, snapshot)
     return snapshot
 

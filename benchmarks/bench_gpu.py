@@ -24,7 +24,7 @@ from sbert_search.index.dense import faiss_build, faiss_file, faiss_gpu
 from sbert_search.index.dense.exact import TopK, scan
 from sbert_search.index.dense.query_plan import plan
 from sbert_search.index.settings import IndexSpec
-from sbert_search.index.storage.manifest import StoreSettings
+from sbert_search.index.storage.manifest import VectorSettings
 
 N_ROWS, QUICK_ROWS, N_QUERIES, K = 1_000_000, 100_000, 1_000, 10
 FACTORY, QUICK_FACTORY = "IVF2048,SQ8", "IVF1024,SQ8"
@@ -56,7 +56,7 @@ def main() -> None:
     results.add("flat_speed", compare(*speed, unit="q/s", repeats=repeats_of(options)))
 
     spec = IndexSpec(factory=QUICK_FACTORY if options.quick else FACTORY, nprobe=16)
-    settings = StoreSettings(dim=DIM, spec=spec)
+    settings = VectorSettings(dim=DIM, spec=spec)
     empty = faiss_build.train([vectors], settings)
     assert empty is not None
     gpu_made, gpu_s = timed(partial(faiss_gpu.fill, device, empty, vectors, lambda n: None))

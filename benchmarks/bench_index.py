@@ -227,8 +227,8 @@ def our_graph(store: IndexStore, construction: int) -> Snapshot:
     """Replace the FAISS files of the index by a graph like the peers'; return the new snapshot."""
     spec = IndexSpec(factory=f"HNSW{LINKS},SQbf16", ef_construction=construction)
     old = store.snapshot.manifest
-    names = {s.ann.name for s in old.segments if s.ann}
-    bare = replace(old.without(names), settings=replace(old.settings, spec=spec))
+    names = {file.name for file in old.faiss_files}
+    bare = old.without(names).with_settings(replace(old.settings, spec=spec))
 
     def change(work: Transaction) -> Manifest:
         return compaction.with_ann(work, store.snapshot, bare)
@@ -241,7 +241,7 @@ def our_graph(store: IndexStore, construction: int) -> Snapshot:
 def respecified(snapshot: Snapshot, width: int) -> Snapshot:
     """Return the snapshot with another search width."""
     spec = replace(snapshot.settings.spec, ef_search=width)
-    manifest = replace(snapshot.manifest, settings=replace(snapshot.settings, spec=spec))
+    manifest = snapshot.manifest.with_settings(replace(snapshot.settings, spec=spec))
     return Snapshot(snapshot.folder, manifest, snapshot)
 
 

@@ -37,7 +37,7 @@ from sbert_search.base import files
 from sbert_search.embed.pipeline import EmbeddedBatch
 from sbert_search.index.settings import IndexSpec
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.index.storage.manifest import StoreSettings
+from sbert_search.index.storage.manifest import Manifest, VectorSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.index.writer import IndexWriter
 from sbert_search.records import Document
@@ -234,7 +234,7 @@ def build(
 ) -> IndexStore:
     """Make an index of one batch."""
     spec = IndexSpec(factory=factory, nprobe=32, ef_search=128)
-    store = IndexStore.create(path, StoreSettings(dim=options.dim, spec=spec))
+    store = IndexStore.create(path, Manifest.new(VectorSettings(dim=options.dim, spec=spec)))
     with store.writer() as writer:
         writer.commit(batch)
         writer.finish_build()

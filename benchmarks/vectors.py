@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.index.storage.manifest import BuildCursor, StoreSettings
+from sbert_search.index.storage.manifest import BuildCursor, Manifest, VectorSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.records import Document
 
@@ -95,7 +95,9 @@ def write_index(
     """
     dim = clusters.centres.shape[1]
     start = BuildCursor(source_sha256="drawn", rows=0)
-    store = IndexStore.create(path, StoreSettings(dim=dim), {"part": "int64"}, build=start)
+    store = IndexStore.create(
+        path, Manifest.new(VectorSettings(dim=dim), {"part": "int64"}, build=start)
+    )
     with store.writer() as writer:
         row = 0
         for vectors in clusters.blocks(count):

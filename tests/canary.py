@@ -23,7 +23,7 @@ import xxhash
 from sbert_search.embed.embedder import open_embedder
 from sbert_search.embed.engines.protocol import EngineName
 from sbert_search.errors import SbertSearchError
-from sbert_search.index.storage.manifest import NAME, StoreSettings
+from sbert_search.index.storage.manifest import NAME, Manifest, VectorSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.search.rerankers import Reranker
 from sbert_search.text.documents import CorpusReader
@@ -114,7 +114,7 @@ def _index_doors(folder: Path, mark: Path) -> list[tuple[str, Door]]:
     doors: list[tuple[str, Door]] = []
     for part in ("docs", "vectors", "ids", "ann"):
         path = folder / f"index-{part}"
-        store = IndexStore.create(path, StoreSettings(dim=8))
+        store = IndexStore.create(path, Manifest.new(VectorSettings(dim=8)))
         with store.writer() as writer:
             writer.commit(make_batch(some_documents(5), some_vectors(5)))
         values = json.loads((path / NAME).read_bytes().partition(b"\n")[2])
@@ -123,9 +123,11 @@ def _index_doors(folder: Path, mark: Path) -> list[tuple[str, Door]]:
         if part == "vectors":
             header = "{'descr': '|O', 'fortran_order': False, 'shape': (5, 8), }".ljust(117) + "\n"
             data = b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little") + header.encode() + data
-        name = segment[part]["name"] if part != "ann" else "ann/000007.faiss"
+        place = segment if part in ("docs", "ids") else segment["vectors"]["v1"]
+        key = "file" if part == "vectors" else part
+        name = place[key]["name"] if part != "ann" else "ann/000007.faiss"
         digest = xxhash.xxh3_128_hexdigest(data)
-        segment[part] = {"name": name, "size_bytes": len(data), "xxh3_128": digest}
+        place[key] = {"name": name, "size_bytes": len(data), "xxh3_128": digest}
         (path / name).unlink(missing_ok=True)
         (path / name).write_bytes(data)
         body = json.dumps(values).encode()

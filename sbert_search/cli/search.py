@@ -384,7 +384,7 @@ def _why_never(index: Index) -> str:
     state = index.state
     if not state.n_docs:
         return f"{index.path} holds no documents; `sbert-search index add` adds some."
-    if index.identity.is_model or state.settings.lexical is None:
+    if index.identity.is_model or state.manifest.lexical is None:
         return ""
     if any(len(state.postings(n).pairs) for n in range(len(state.segments))):
         return ""

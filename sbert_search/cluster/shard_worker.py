@@ -219,9 +219,9 @@ class _Part(ShardedSnapshot):
 
     def lexical_with(self, average: float) -> LexicalSearch:
         if self._lexical is None:
-            assert self.settings.lexical is not None
+            assert self.manifest.lexical is not None
             parts = self._lexical_parts()
-            self._lexical = LexicalSearch(parts, self.settings.lexical, average)
+            self._lexical = LexicalSearch(parts, self.manifest.lexical, average)
         return self._lexical
 
     def mask_of(self, sent: SentMask) -> RowMask | None:

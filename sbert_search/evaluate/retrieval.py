@@ -160,13 +160,13 @@ def _settings(
     index: Index, search: SearchOptions, depth: int, reranker: BestWindow | None
 ) -> dict[str, object]:
     """Return the settings on which the scores depend, without those of unused stages."""
-    store = index.state.manifest.settings
+    stored = index.state.manifest
     fusion = to_mapping(search.fusion)
     weight = fusion.pop("rerank_weight")
     settings: dict[str, object] = {
         "mode": search.mode,
-        "index": store.spec.factory,
-        "metric": store.metric,
+        "index": stored.settings.spec.factory,
+        "metric": stored.settings.metric,
         "depth": depth,
     }
     reading = index.read_settings
@@ -176,8 +176,8 @@ def _settings(
             "chunk overlap": reading.chunk_overlap,
             "chunk borders": reading.chunk_borders,
         }
-    if search.mode != "dense" and store.lexical is not None:
-        settings |= to_mapping(store.lexical)
+    if search.mode != "dense" and stored.lexical is not None:
+        settings |= to_mapping(stored.lexical)
     defaults, values = to_mapping(SearchOptions()), to_mapping(search)
     others = {name for name in values if values[name] != defaults[name]} - _STATED
     plain = json.loads(json.dumps(values, default=str))  # JSON has no dates, but a boost may

@@ -52,7 +52,7 @@ _SHOWN = 5  # maximum number of documents that an error names
 
 def index_body(plan: ExportPlan) -> dict[str, object]:
     """Return the body that creates the index: its settings and the types of its fields."""
-    lexical = plan.snapshot.settings.lexical
+    lexical = plan.snapshot.manifest.lexical
     language = lexical.language if lexical else "none"
     text = {"type": "text", "analyzer": language if language in _ANALYZERS else "standard"}
     similarity = {"type": "BM25", **({"k1": lexical.k1, "b": lexical.b} if lexical else {})}
@@ -198,7 +198,7 @@ class _Busy(Exception):  # noqa: N818 (it is caught, and the batch is sent again
 
 def query_of(plan: ExportPlan, url: str, name: str) -> str:
     """Return Python code that searches the index: exactly if ``plan.exact``, else by HNSW."""
-    lexical = plan.snapshot.settings.lexical
+    lexical = plan.snapshot.manifest.lexical
     weight = lexical.title_weight if lexical else 1
     knn = f"{{'knn': {{{VECTOR!r}: {{'vector': vector, 'k': 100}}}}}}"
     exact = (

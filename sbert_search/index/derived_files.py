@@ -59,7 +59,7 @@ class DerivedFiles:
                 return opened.postings
         except CorruptIndex as error:
             opened = error
-        settings = self._manifest.settings.lexical
+        settings = self._manifest.lexical
         assert settings is not None
         _warn(
             f"The words of {segment.record.docs.name} are counted again, because its file of "
@@ -71,7 +71,7 @@ class DerivedFiles:
 
     def words(self, index: int, segment: Segment) -> WordList | None:
         """Read the words of a segment; None if its word list is absent or damaged."""
-        settings = self._manifest.settings.lexical
+        settings = self._manifest.lexical
         assert settings is not None
         if not lists_words(segment.record.n_docs):  # a small segment
             return words_of(segment, settings)
@@ -84,11 +84,12 @@ class DerivedFiles:
     def _ann(
         self, segment: SegmentRecord, reuse: DerivedFiles | None
     ) -> faiss_file.FaissFile | None:
-        if segment.ann is None:
+        record = segment.vectors[self._manifest.active].ann
+        if record is None:
             return None
         known = {ann.record: ann for ann in reuse.anns if ann} if reuse else {}
         shape = (segment.n_rows, self._manifest.settings.dim)
-        opened = known.get(segment.ann) or self._open(faiss_file.FaissFile, segment.ann, shape)
+        opened = known.get(record) or self._open(faiss_file.FaissFile, record, shape)
         if isinstance(opened, faiss_file.FaissFile):
             return opened
         what = f"{segment.docs.name} is scanned exactly, because its FAISS file"

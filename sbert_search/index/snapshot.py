@@ -27,7 +27,7 @@ from sbert_search.index.norms import divide_by_norms, norms_of
 from sbert_search.index.settings import IndexSpec
 from sbert_search.index.storage import ids
 from sbert_search.index.storage import segments as npy
-from sbert_search.index.storage.manifest import ColumnType, Manifest, StoreSettings
+from sbert_search.index.storage.manifest import ColumnType, Manifest, VectorSettings
 from sbert_search.index.storage.rows import (
     DistinctValues,
     StoredPassage,
@@ -63,10 +63,11 @@ class Snapshot:
 
     def __init__(self, folder: Folder, manifest: Manifest, reuse: Snapshot | None = None) -> None:
         self.folder, self.manifest = folder, manifest
-        known = {segment.record.docs: segment for segment in reuse.segments} if reuse else {}
+        known = {(s.record.docs, s.stored.file): s for s in reuse.segments} if reuse else {}
         with folder.kept_open() as opened:
             self.segments: list[Segment] = [
-                known.get(record.docs) or Segment(opened, record, manifest.settings)
+                known.get((record.docs, record.vectors[manifest.active].file))
+                or Segment(opened, record, manifest)
                 for record in manifest.segments
             ]
             self._derived: DerivedFiles = DerivedFiles(
@@ -82,7 +83,7 @@ class Snapshot:
 
     def with_spec(self, spec: IndexSpec) -> Snapshot:
         """Return this state with other search settings; its files are not opened again."""
-        changed = replace(self.manifest, settings=replace(self.settings, spec=spec))
+        changed = self.manifest.with_settings(replace(self.settings, spec=spec))
         return Snapshot(self.folder, changed, self)
 
     @property
@@ -106,8 +107,8 @@ class Snapshot:
         return self.manifest.n_rows
 
     @property
-    def settings(self) -> StoreSettings:
-        """The settings of the index."""
+    def settings(self) -> VectorSettings:
+        """The settings of the set of vectors in use."""
         return self.manifest.settings
 
     @property
@@ -371,12 +372,12 @@ class Snapshot:
     @cached_property
     def lexical(self) -> LexicalSearch:
         """Lexical search of this state; `NoLexicalData` if the index has no lexical settings."""
-        if self.settings.lexical is None:
+        if self.manifest.lexical is None:
             raise NoLexicalData(
                 f"{self.path} was built without lexical data; add it with "
                 f"`sbert-search index lexical {self.path}`, or search with --mode dense."
             )
-        return LexicalSearch(self._lexical_parts(), self.settings.lexical)
+        return LexicalSearch(self._lexical_parts(), self.manifest.lexical)
 
     def _lexical_parts(self) -> list[LexicalPart]:
         return [
@@ -413,7 +414,7 @@ class Snapshot:
 
         Words of a dead document are included until its segment is rewritten.
         """
-        if self.settings.lexical is None:
+        if self.manifest.lexical is None:
             raise NoLexicalData(
                 f"{self.path} was built without lexical data; add it with "
                 f"`sbert-search index lexical {self.path}`."

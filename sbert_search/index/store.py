@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -28,10 +28,7 @@ from sbert_search.index.storage.manifest import (
     LOCK,
     OPEN_TRIES,
     SHARDS,
-    BuildCursor,
-    ColumnType,
     Manifest,
-    StoreSettings,
 )
 
 # A search must not wait for the import of code that writes an index. Only the methods that write
@@ -52,14 +49,7 @@ class StoreMaker(Protocol):
     def open(self, path: str | Path, /) -> IndexStore:
         """Open an index for reading."""
 
-    def create(
-        self,
-        path: str | Path,
-        settings: StoreSettings,
-        columns: Mapping[str, ColumnType] | None = None,
-        *,
-        build: BuildCursor | None = None,
-    ) -> IndexStore:
+    def create(self, path: str | Path, empty: Manifest, /) -> IndexStore:
         """Make an index without documents in a folder that is absent or empty."""
 
     def require_free(self, path: Path, /) -> None:
@@ -84,25 +74,14 @@ class IndexStore:
         return self.path / manifests.NAME
 
     @classmethod
-    def create(
-        cls,
-        path: str | Path,
-        settings: StoreSettings,
-        columns: Mapping[str, ColumnType] | None = None,
-        *,
-        build: BuildCursor | None = None,
-        first_row: int = 0,  # above 0 only in a part for `shards.store.assemble`
-    ) -> IndexStore:
+    def create(cls, path: str | Path, empty: Manifest) -> IndexStore:
         """Make an index without documents in a folder that is absent or empty."""
         from sbert_search.index.dense import faiss_runtime
         from sbert_search.index.storage.transaction import HeldFolder
 
         path = Path(path).absolute()
-        if not settings.spec.is_flat:
+        if not empty.settings.spec.is_flat:
             faiss_runtime.require_faiss()
-        empty = Manifest(
-            settings=settings, columns=dict(columns or {}), build=build, next_row=first_row
-        )
         try:
             with contextlib.suppress(FileExistsError):
                 files.disk.make_folder(path)

@@ -22,7 +22,7 @@ from sbert_search.index.settings import LexicalSettings
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage import columns as columns_of
 from sbert_search.index.storage import ids
-from sbert_search.index.storage.manifest import BuildCursor, ColumnType, Manifest, StoreSettings
+from sbert_search.index.storage.manifest import BuildCursor, ColumnType, Manifest, VectorSettings
 from sbert_search.index.storage.segment_writer import (
     PassageBatch,
     SegmentPart,
@@ -60,7 +60,7 @@ class BlankDocuments(Protocol):
     def contents(self) -> NDArray[np.uint64]:
         """Hashes of the contents, (n_docs,)."""
 
-    def parts(self, first_row: int, settings: StoreSettings) -> Iterable[SegmentPart]:
+    def parts(self, first_row: int, settings: VectorSettings) -> Iterable[SegmentPart]:
         """Yield the documents in parts of a segment; the first document gets ``first_row``."""
 
 
@@ -204,14 +204,13 @@ class IndexWriter:
                         parts,
                         table=ids.make_table(documents.id_hashes, rows, documents.contents),
                         n_rows=n_rows,
-                        settings=old.settings,
-                        columns=old.columns,
+                        manifest=old,
                     )
-                if old.settings.lexical:
+                if old.lexical:
                     postings = [(Postings.of_blank(n_rows), None)]
                     words = [WordList.of(Counter())] if lists_words(n_rows) else None
                     lexical = write_lexical(work.folder, work.new_number(), postings, words)
-                    segment = dataclasses.replace(segment, lexical=lexical)
+                    segment = segment.with_lexical(lexical)
                 segments = (*old.segments, segment)
                 new = dataclasses.replace(new, segments=segments, next_row=first_row + n_rows)
             work.commit(new)
@@ -236,13 +235,11 @@ class IndexWriter:
             with self._transaction() as work:
                 work.commit(self._with_dead(work, work.old, first_rows))
 
-    def start_over(
-        self, settings: StoreSettings, columns: Mapping[str, ColumnType], build: BuildCursor
-    ) -> None:
+    def start_over(self, empty: Manifest) -> None:
         """Commit a state without documents, with which another build of the index starts."""
         with self._transaction() as work:
-            work.commit(Manifest(settings=settings, columns=dict(columns), build=build))
-        self._columns = dict(columns)
+            work.commit(empty)
+        self._columns = dict(empty.columns)
 
     def settle(self, *, memory_bytes: int | None = None) -> bool:
         """Merge segments and tombstones after an update; return whether anything was rewritten."""
@@ -297,15 +294,12 @@ class IndexWriter:
 
     def set_lexical(self, settings: LexicalSettings | None) -> None:
         """Change the settings of lexical search; None: remove postings and word lists."""
-        old, before = self.snapshot.manifest, self.snapshot.settings.lexical
+        old, before = self.snapshot.manifest, self.snapshot.manifest.lexical
         stale = before and (settings is None or settings.terms != before.terms)
         lexical = [file.name for s in old.segments if s.lexical for file in s.lexical.files]
         with self._rewriting() as work:
             kept = old.without(lexical if stale else ())
-            kept = dataclasses.replace(
-                kept, settings=dataclasses.replace(old.settings, lexical=settings)
-            )
-            work.commit(with_lexical(work, kept))
+            work.commit(with_lexical(work, kept.with_lexical(settings)))
 
     def backup_to(self, target: str | Path) -> None:
         """Copy this state to another folder, by hard links if possible."""

@@ -152,7 +152,7 @@ def informative_words(
     contain, such as "what", are returned only if no other word matches, stop words never. If the
     index has no lexical data, no words are returned.
     """
-    settings = snapshot.settings.lexical
+    settings = snapshot.manifest.lexical
     if settings is None:
         return [()] * len(texts)
     reader = term_reader(settings)

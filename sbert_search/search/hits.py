@@ -53,7 +53,7 @@ def best_sentences(
     """
     # See "The best sentence of a hit is chosen by words" in docs/decisions.md.
     groups = [split_sentences(p[:CHARS], wrapped=True) or [""] for p in passages]
-    shared = _by_index(snapshot, query) if snapshot.settings.lexical else _by_page(query, groups)
+    shared = _by_index(snapshot, query) if snapshot.manifest.lexical else _by_page(query, groups)
     scores = [list(map(shared, group)) for group in groups]
     best = [group[s.index(max(s))] for group, s in zip(groups, scores, strict=True)]
     undecided = [i for i, s in enumerate(scores) if len(s) > 1 and not max(s)]

@@ -318,7 +318,7 @@ class SearchOptions:
         """
         if self.mode != "auto":
             return self
-        return replace(self, mode="dense" if snapshot.settings.lexical is None else "hybrid")
+        return replace(self, mode="dense" if snapshot.manifest.lexical is None else "hybrid")
 
     def with_keywords(self, k: int | None, **keywords: Unpack[SearchKeywords]) -> SearchOptions:
         """Return these options with some of them replaced; if ``k`` is None, k stays the same.

@@ -162,7 +162,7 @@ def _are_vectors(queries: object) -> bool:
 
 
 def _for_texts(snapshot: Snapshot, options: SearchOptions) -> SearchOptions:
-    identity, lexical = snapshot.settings.identity, snapshot.settings.lexical
+    identity, lexical = snapshot.settings.identity, snapshot.manifest.lexical
     without_model = identity.get("engine") == ModelIdentity.NO_ENGINE
     if options.mode == "auto" and without_model and lexical is not None:
         return replace(options, mode="lexical")

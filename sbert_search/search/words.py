@@ -166,7 +166,7 @@ def word_mask(
     words that the postings lack, such as stop words, are phrases, which must occur exactly: the
     texts of the documents that contain all indexed words of a phrase are read.
     """
-    if snapshot.settings.lexical is None:
+    if snapshot.manifest.lexical is None:
         raise NoLexicalData(
             f"{snapshot.path} was built without lexical data, which {clauses[0]} in the query "
             f"needs; add it with `sbert-search index lexical {snapshot.path}`, or search for the "
@@ -255,7 +255,7 @@ def _with_term(snapshot: Snapshot, term: int) -> Marks:
 
 def _with_phrase(snapshot: Snapshot, phrase: Phrase, marks: Marks) -> Marks:
     """Mark those marked documents that contain a phrase; only those with all its words are read."""
-    settings = snapshot.settings.lexical
+    settings = snapshot.manifest.lexical
     assert settings is not None
     candidates = [marks_of_segment.copy() for marks_of_segment in marks]
     reader = snapshot.lexical.reader

@@ -176,7 +176,7 @@ def test_a_damaged_faiss_file_on_a_machine_is_told(cluster: LocalCluster, tmp_pa
     index = with_faiss(tmp_path / "i")
     assert isinstance(index.state, ShardedSnapshot)
     shard = index.state.shards[1]
-    record = shard.manifest.segments[0].ann
+    record = shard.manifest.segments[0].vectors["v1"].ann
     assert record is not None
     damaged = shard.path / record.name
     damaged.write_bytes(damaged.read_bytes()[:-1] + b"?")

@@ -36,10 +36,11 @@ def test_an_export_is_imported_with_the_options_of_a_build(
     line = ["index", "import", "x.parquet", "--out", "b", "--metadata-fields", "year,price"]
     assert run([*line, *options, "--column-type", "year=float", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["documents"] == 20
-    settings = Index.open("b").state.settings
+    stored = Index.open("b").state.manifest
+    settings, lexical = stored.settings, stored.lexical
     assert (settings.metric, settings.dtype, settings.spec.factory) == ("dot", "float16", "HNSW8")
-    assert settings.lexical is not None
-    assert settings.lexical.language == "german"
+    assert lexical is not None
+    assert lexical.language == "german"
     assert Index.open("b").state.columns == {"year": "float64", "price": "float64"}
 
 

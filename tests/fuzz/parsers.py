@@ -25,7 +25,7 @@ from sbert_search.errors import ConfigError, CorpusError, IndexStoreError, Sbert
 from sbert_search.index.lexical.postings import LexicalFiles, merge_in_memory
 from sbert_search.index.settings import LexicalSettings
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.index.storage.manifest import NAME, StoreSettings
+from sbert_search.index.storage.manifest import NAME, Manifest, VectorSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.index.upkeep.check import check
 from sbert_search.text.ids import read_ids
@@ -77,8 +77,9 @@ class Parser:
 def make_index(folder: Path, *, n_segments: int = 1) -> None:
     """A small index with dead rows, passages, words and a metadata column."""
     shutil.rmtree(folder / "i", ignore_errors=True)
-    settings = StoreSettings(dim=8, lexical=LexicalSettings(language="none"))
-    store = IndexStore.create(folder / "i", settings, {"year": "int64"})
+    lexical = LexicalSettings(language="none")
+    empty = Manifest.new(VectorSettings(dim=8), {"year": "int64"}, lexical=lexical)
+    store = IndexStore.create(folder / "i", empty)
     with store.writer() as writer:
         for prefix in "de"[:n_segments]:
             documents = some_documents(5, prefix)

@@ -21,7 +21,7 @@ import pytest
 from sbert_search.errors import QueryError
 from sbert_search.index.filters import conditions
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.index.storage.manifest import StoreSettings
+from sbert_search.index.storage.manifest import Manifest, VectorSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.index.writer import IndexWriter
 from sbert_search.records import Document, MetadataValue
@@ -180,7 +180,9 @@ def random_index(path: Path, rng: random.Random) -> IndexStore:
     Documents have one or two passages; some are replaced, and some deleted.
     """
     older = {name: kind for name, kind in COLUMNS.items() if name != "late"}
-    store = IndexStore.create(path, StoreSettings(dim=8), {**older, "mixed": "int64"})
+    store = IndexStore.create(
+        path, Manifest.new(VectorSettings(dim=8), {**older, "mixed": "int64"})
+    )
     names = [f"{text}{n}" for n, text in enumerate(rng.choices(TEXTS, k=50))]
     with store.writer() as writer:
         add(writer, names[:18], rng)

@@ -25,8 +25,9 @@ from sbert_search.index.storage.manifest import (
     VERSION,
     BuildCursor,
     ColumnType,
+    Manifest,
     SelfCheck,
-    StoreSettings,
+    VectorSettings,
 )
 from sbert_search.index.storage.segments import IdBatch
 from sbert_search.index.store import IndexStore
@@ -35,11 +36,12 @@ from sbert_search.index.writer import Outcome
 from sbert_search.records import Document, RowCounts
 from tests.index.batches import make_batch, some_documents, some_vectors
 
-SETTINGS = StoreSettings(dim=8)
+SETTINGS = VectorSettings(dim=8)
 
 
 def made(path: Path, n_docs: int = 20, **settings: object) -> IndexStore:
-    store = IndexStore.create(path, StoreSettings(dim=8, **settings), {"year": "int64"})  # type: ignore[arg-type]
+    vectors = VectorSettings(dim=8, **settings)  # type: ignore[arg-type]
+    store = IndexStore.create(path, Manifest.new(vectors, {"year": "int64"}))
     with store.writer() as writer:
         writer.commit(make_batch(some_documents(n_docs), some_vectors(n_docs)))
     return store
@@ -59,7 +61,7 @@ def test_what_was_committed_is_found_and_fetched_after_reopening(tmp_path: Path)
 
 
 def test_ids_are_read_over_segments_in_the_order_asked(tmp_path: Path) -> None:
-    store = IndexStore.create(tmp_path / "i", SETTINGS)
+    store = IndexStore.create(tmp_path / "i", Manifest.new(SETTINGS))
     with store.writer() as writer:
         writer.commit(make_batch(some_documents(3), some_vectors(6), chunks=[1, 3, 2]))
         writer.commit(make_batch(some_documents(2, "e"), some_vectors(2)))
@@ -73,7 +75,8 @@ def test_ids_are_read_over_segments_in_the_order_asked(tmp_path: Path) -> None:
 @pytest.mark.parametrize("metric", ["cosine", "dot", "euclidean"])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_search_is_brute_force_over_all_segments(tmp_path: Path, metric: str, dtype: str) -> None:
-    store = IndexStore.create(tmp_path / "i", StoreSettings(dim=8, metric=metric, dtype=dtype))  # type: ignore[arg-type]
+    settings = VectorSettings(dim=8, metric=metric, dtype=dtype)  # type: ignore[arg-type]
+    store = IndexStore.create(tmp_path / "i", Manifest.new(settings))
     vectors = some_vectors(300)
     with store.writer() as writer:
         for i in range(0, 300, 100):
@@ -93,7 +96,7 @@ def test_search_is_brute_force_over_all_segments(tmp_path: Path, metric: str, dt
 
 
 def test_equal_scores_go_to_the_lower_row_and_k_may_exceed_the_rows(tmp_path: Path) -> None:
-    store = IndexStore.create(tmp_path / "i", SETTINGS)
+    store = IndexStore.create(tmp_path / "i", Manifest.new(SETTINGS))
     same = np.repeat(some_vectors(1), 600, axis=0)
     with store.writer() as writer:
         writer.commit(make_batch(some_documents(400), same[:400]))
@@ -143,7 +146,7 @@ def test_a_commit_keeps_in_mind_the_versions_that_are_still_in_flight(tmp_path: 
 
 
 def test_upsert_replaces_every_passage_and_delete_removes_them(tmp_path: Path) -> None:
-    store = IndexStore.create(tmp_path / "i", SETTINGS)
+    store = IndexStore.create(tmp_path / "i", Manifest.new(SETTINGS))
     vectors = some_vectors(5)
     with store.writer() as writer:
         writer.commit(make_batch(some_documents(2), vectors, [3, 2]))
@@ -158,7 +161,7 @@ def test_upsert_replaces_every_passage_and_delete_removes_them(tmp_path: Path) -
 
 
 def test_the_last_of_equal_ids_in_one_batch_stays(tmp_path: Path) -> None:
-    store = IndexStore.create(tmp_path / "i", SETTINGS)
+    store = IndexStore.create(tmp_path / "i", Manifest.new(SETTINGS))
     twice = [Document("a", "1"), Document("b", "2"), Document("a", "3")]
     with store.writer() as writer:
         writer.commit(make_batch(twice, some_vectors(4), [2, 1, 1]))
@@ -168,8 +171,10 @@ def test_the_last_of_equal_ids_in_one_batch_stays(tmp_path: Path) -> None:
 
 def test_build_cursor_and_identity_survive(tmp_path: Path) -> None:
     check = SelfCheck.of(["a", "b"], some_vectors(2))
-    settings = StoreSettings(dim=8, identity={"name": "m", "prompts": {"q": "x"}}, self_check=check)
-    store = IndexStore.create(tmp_path / "i", settings)
+    settings = VectorSettings(
+        dim=8, identity={"name": "m", "prompts": {"q": "x"}}, self_check=check
+    )
+    store = IndexStore.create(tmp_path / "i", Manifest.new(settings))
     cursor = BuildCursor(source_sha256="ab", rows=3, counts=RowCounts(indexed=1, rejected=2))
     with store.writer() as writer:
         writer.commit(None, cursor=cursor)
@@ -206,7 +211,9 @@ def test_vectors_that_are_not_finite_are_refused_by_document(tmp_path: Path, bad
 
 
 def test_float16_overflow_is_refused(tmp_path: Path) -> None:
-    store = IndexStore.create(tmp_path / "i", StoreSettings(dim=8, metric="dot", dtype="float16"))
+    store = IndexStore.create(
+        tmp_path / "i", Manifest.new(VectorSettings(dim=8, metric="dot", dtype="float16"))
+    )
     with (
         store.writer() as writer,
         pytest.raises(IndexStoreError, match="finite as float16: a component is too"),
@@ -231,10 +238,10 @@ def test_folders_that_are_no_index_or_not_free_are_refused(tmp_path: Path) -> No
         IndexStore.open(tmp_path)
     (tmp_path / "mine.txt").write_text("x")
     with pytest.raises(IndexStoreError, match=r"is not empty \(it holds 'mine.txt'\)"):
-        IndexStore.create(tmp_path, SETTINGS)
+        IndexStore.create(tmp_path, Manifest.new(SETTINGS))
     made(tmp_path / "i")
     with pytest.raises(IndexStoreError, match="already holds an index"):
-        IndexStore.create(tmp_path / "i", SETTINGS)
+        IndexStore.create(tmp_path / "i", Manifest.new(SETTINGS))
 
 
 def test_windows_is_refused_for_writing_by_name(
@@ -243,7 +250,7 @@ def test_windows_is_refused_for_writing_by_name(
     store = made(tmp_path / "i")
     monkeypatch.setattr(sys, "platform", "win32")
     with pytest.raises(IndexStoreError, match="Windows is not supported for writing"):
-        IndexStore.create(tmp_path / "j", SETTINGS)
+        IndexStore.create(tmp_path / "j", Manifest.new(SETTINGS))
     with (
         pytest.raises(IndexStoreError, match="Windows is not supported for writing"),
         store.writer(),
@@ -256,7 +263,7 @@ def test_a_file_system_without_locks_is_refused_when_an_index_is_made(
 ) -> None:
     monkeypatch.setattr("fcntl.flock", lambda fd, operation: None)
     with pytest.raises(IndexStoreError, match="this file system ignores locks"):
-        IndexStore.create(tmp_path / "i", SETTINGS)
+        IndexStore.create(tmp_path / "i", Manifest.new(SETTINGS))
 
 
 def test_a_second_writer_is_refused_by_pid_while_readers_go_on(tmp_path: Path) -> None:
@@ -318,7 +325,7 @@ def test_an_index_of_an_earlier_version_is_refused_with_the_remedy(
             f"has format version {VERSION + 1}, and this version reads {VERSION}.",
         ),
         ({"shards": 3}, "has fields that this version does not know: Unknown setting 'shards'"),
-        ({"settings": {"dim": 8, "codec": "x"}}, "Unknown setting 'settings.codec'"),
+        ({"vectors": {"v1": {"dim": 8, "codec": "x"}}}, "Unknown setting 'vectors.v1.codec'"),
     ],
 )
 def test_an_index_of_a_newer_version_is_called_that_and_not_corrupt(
@@ -355,7 +362,7 @@ def test_ids_are_read_from_buffers_longer_than_their_column() -> None:
 def test_long_rows_of_several_segments_are_converted_a_part_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = IndexStore.create(tmp_path / "i", SETTINGS)
+    store = IndexStore.create(tmp_path / "i", Manifest.new(SETTINGS))
     with store.writer() as writer:
         for n in range(4):
             document = Document(doc_id=f"d{n}", text="word " * 500)
@@ -379,7 +386,9 @@ def test_the_bound_of_a_batch_is_at_least_the_bytes_of_each_of_its_rows(tmp_path
         Document(f"d{n}", "word " * n, metadata={"year": n, "author": "X" * n, "tags": ["é"] * n})
         for n in range(30)
     ]
-    store = IndexStore.create(tmp_path / "index", StoreSettings(dim=2, metric="dot"), {})
+    store = IndexStore.create(
+        tmp_path / "index", Manifest.new(VectorSettings(dim=2, metric="dot"), {})
+    )
     with store.writer() as writer:
         writer.add_columns(columns)
         writer.commit(make_batch(documents, some_vectors(30, 2)))
@@ -391,7 +400,9 @@ def test_the_bound_of_a_batch_is_at_least_the_bytes_of_each_of_its_rows(tmp_path
 def test_documents_of_segments_with_other_columns_are_fetched_in_the_order_asked(
     tmp_path: Path,
 ) -> None:
-    store = IndexStore.create(tmp_path / "index", StoreSettings(dim=2, metric="dot"), {})
+    store = IndexStore.create(
+        tmp_path / "index", Manifest.new(VectorSettings(dim=2, metric="dot"), {})
+    )
     columns: list[dict[str, ColumnType]] = [{}, {"year": "int64"}, {"author": "string"}]
     values: list[dict[str, int | str]] = [{}, {"year": 1900}, {"author": "X"}]
     for name, column, metadata in zip("abc", columns, values, strict=True):

@@ -16,7 +16,7 @@ from sbert_search.index.dense.exact import TopK, scan
 from sbert_search.index.dense.query_plan import Selection
 from sbert_search.index.storage import manifest as manifests
 from sbert_search.index.storage import segments as npy
-from sbert_search.index.storage.manifest import Metric, StoreSettings
+from sbert_search.index.storage.manifest import Manifest, Metric, VectorSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.index.upkeep.check import check
 from tests.index.batches import make_batch, some_documents, some_vectors
@@ -41,7 +41,7 @@ WRONG: dict[str, Any] = {
 
 
 def made(path: Path, vectors: Any, metric: Metric = "dot") -> IndexStore:
-    store = IndexStore.create(path, StoreSettings(dim=8, metric=metric))
+    store = IndexStore.create(path, Manifest.new(VectorSettings(dim=8, metric=metric)))
     with store.writer() as writer:
         writer.commit(make_batch(some_documents(6), vectors))
     return store
@@ -81,7 +81,7 @@ def test_zero_vectors_score_as_the_metric_has_it(tmp_path: Path, metric: Metric)
 
 
 def test_rows_beyond_32_bits_are_rows_like_others(tmp_path: Path) -> None:
-    store = IndexStore.create(tmp_path / "i", StoreSettings(dim=8))
+    store = IndexStore.create(tmp_path / "i", Manifest.new(VectorSettings(dim=8)))
     first = 2**33 + 5
     manifest = dataclasses.replace(store.snapshot.manifest, next_row=first)
     manifests.write(store.snapshot.folder, manifest)

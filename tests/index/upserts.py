@@ -23,7 +23,7 @@ from sbert_search.embed.pipeline import EmbeddedBatch
 from sbert_search.index.building.ingest import Mode, ingest
 from sbert_search.index.settings import LexicalSettings
 from sbert_search.index.storage.ids import hash_content
-from sbert_search.index.storage.manifest import BuildCursor, ColumnType, StoreSettings
+from sbert_search.index.storage.manifest import BuildCursor, ColumnType, Manifest, VectorSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.index.writer import IndexWriter, Outcome
 from sbert_search.records import Document, RowCounts
@@ -246,7 +246,9 @@ def run_stream(stream: Stream, folder: Path) -> Tally:
     """Do a stream to a new index, comparing it with the model after every command."""
     rng = random.Random(f"rows {stream.seed}")
     lexical = LexicalSettings(language="none") if stream.lexical else None
-    store = IndexStore.create(folder, StoreSettings(dim=DIM, metric="dot", lexical=lexical))
+    store = IndexStore.create(
+        folder, Manifest.new(VectorSettings(dim=DIM, metric="dot"), lexical=lexical)
+    )
     model, tally = Model(), Tally(streams=1)
     cuts = sorted(rng.sample(range(1, stream.rows), stream.n_commands - 1))
     for start, end in zip([0, *cuts], [*cuts, stream.rows], strict=True):

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sbert_search.index.storage.manifest import StoreSettings
+from sbert_search.index.storage.manifest import Manifest, VectorSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.records import Document
 from sbert_search.search.fusion import Ranking
@@ -19,7 +19,7 @@ VECTORS = np.array([[1, 0], [2, 0], [0, 3], [-1, 0]], np.float32)
 
 
 def rank(folder: Path, scores: list[float], diversity: float, n: int = 4) -> Ranking:
-    store = IndexStore.create(folder / "i", StoreSettings(dim=2, metric="dot"))
+    store = IndexStore.create(folder / "i", Manifest.new(VectorSettings(dim=2, metric="dot")))
     with store.writer() as writer:
         writer.commit(make_batch([Document(c, c) for c in "abcd"], VECTORS, [1] * 4))
     rows = np.arange(len(scores))

@@ -16,7 +16,7 @@ from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.embed.protocol import TokenizedTexts, Vectors
 from sbert_search.errors import ConfigError, IndexStoreError, ModelMismatch, NotAnIndex, QueryError
 from sbert_search.index.index import Index
-from sbert_search.index.storage.manifest import BuildCursor, StoreSettings
+from sbert_search.index.storage.manifest import BuildCursor, Manifest, VectorSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.records import Hit, Query, StageScore
 from sbert_search.search.engine import SearchEngine
@@ -214,9 +214,9 @@ def test_the_model_is_opened_by_the_name_in_the_index(index: Index) -> None:
 
 def test_an_unfinished_build_is_refused(tmp_path: Path) -> None:
     embedder = HashingEmbedder()
-    settings = StoreSettings(dim=embedder.dim, identity=embedder.identity.to_mapping())
+    settings = VectorSettings(dim=embedder.dim, identity=embedder.identity.to_mapping())
     build = BuildCursor(source_sha256="0" * 64, rows=2)
-    IndexStore.create(tmp_path / "begun.index", settings, build=build)
+    IndexStore.create(tmp_path / "begun.index", Manifest.new(settings, build=build))
     with pytest.raises(IndexStoreError, match=r"unfinished build \(2 rows are done\)"):
         SearchEngine(tmp_path / "begun.index", embedder)
 

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from sbert_search.errors import QueryError
-from sbert_search.index.storage.manifest import Metric, StoreSettings
+from sbert_search.index.storage.manifest import Manifest, Metric, VectorSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.search import pairs as pairs_module
 from sbert_search.search.pairs import Pairs, best_pairs, close_pairs, clusters
@@ -22,8 +22,8 @@ N_DOCS, DIM = 300, 6
 
 def new_store(path: Path, metric: Metric = "cosine", chunks: list[int] | None = None) -> IndexStore:
     """Random vectors in few dimensions, so that many are close; in two segments, some deleted."""
-    settings = StoreSettings(dim=DIM, metric=metric)
-    store = IndexStore.create(path, settings, {"year": "int64"})
+    settings = VectorSettings(dim=DIM, metric=metric)
+    store = IndexStore.create(path, Manifest.new(settings, {"year": "int64"}))
     counts = chunks or [1] * N_DOCS
     rng = np.random.default_rng(3)
     documents = some_documents(N_DOCS)
@@ -117,7 +117,9 @@ def test_the_best_pairs_are_the_first_of_all_sorted(
 def test_equal_vectors_have_the_cosine_1(tmp_path: Path, exact: bool) -> None:
     """In float32, the cosine of equal vectors is between 0.9999998 and 1.0000002."""
     vectors = np.random.default_rng(0).normal(size=(30, 8)).astype(np.float32)
-    store = IndexStore.create(tmp_path / "i", StoreSettings(dim=8), {"year": "int64"})
+    store = IndexStore.create(
+        tmp_path / "i", Manifest.new(VectorSettings(dim=8), {"year": "int64"})
+    )
     with store.writer() as writer:
         writer.commit(make_batch(some_documents(60), np.tile(vectors, (2, 1)), [1] * 60))
     found = collected(list(close_pairs(store.snapshot, 1, exact=exact)))

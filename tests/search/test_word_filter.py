@@ -17,7 +17,7 @@ from sbert_search.errors import NoLexicalData
 from sbert_search.index.building.build import BuildSettings
 from sbert_search.index.settings import LexicalSettings
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.index.storage.manifest import StoreSettings
+from sbert_search.index.storage.manifest import Manifest, VectorSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.records import Query
 from sbert_search.search.options import MODES, SearchMode, Syntax
@@ -71,8 +71,9 @@ def admitted(snapshot: Snapshot, clauses: list[Clause], where: str | None) -> se
 @pytest.mark.parametrize("seed", [0, 1])
 def test_masks_are_those_of_a_plain_reading_after_any_updates(fast_path: Path, seed: int) -> None:
     rng = random.Random(seed)
-    settings = StoreSettings(dim=2, metric="dot", lexical=LexicalSettings())
-    store = IndexStore.create(fast_path / "i", settings, {"year": "int64"})
+    settings = VectorSettings(dim=2, metric="dot")
+    empty = Manifest.new(settings, {"year": "int64"}, lexical=LexicalSettings())
+    store = IndexStore.create(fast_path / "i", empty)
     for number in range(60):
         known = [document.doc_id for document in store.snapshot.iter_documents()]
         with store.writer() as writer:

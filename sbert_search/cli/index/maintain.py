@@ -163,7 +163,7 @@ def lexical(ctx: click.Context, /, path: Path, wait_s: float, as_json: bool, **_
     if "language" in changes:
         changes["stop_words"] = None  # None: the stop words of the language
     index = Index.open(path, wait_s=wait_s)
-    before = index.state.settings.lexical or LexicalSettings()
+    before = index.state.manifest.lexical or LexicalSettings()
     settings = replace(before, **changes)
     index.set_lexical(settings)
     if as_json:

@@ -53,7 +53,7 @@ from sbert_search.index.storage.manifest import (
     Manifest,
     Metric,
     SelfCheck,
-    StoreSettings,
+    VectorSettings,
     VectorType,
 )
 from sbert_search.index.store import IndexStore, StoreMaker
@@ -289,7 +289,7 @@ def build_from(
     embedder = open_model() if open_model else None
     settings.chunking(embedder)  # refuses a size that the model cannot read
     require_memory(memory_bytes)
-    fixed = _store_settings(settings, embedder, dim_of(survey.dim, embedder))
+    fixed = _vector_settings(settings, embedder, dim_of(survey.dim, embedder))
     faiss_build.require_possible(fixed)
     faiss_build.require_memory(fixed, min(survey.rows, SEGMENT_ROWS), memory_bytes)
     start = BuildCursor(
@@ -298,9 +298,10 @@ def build_from(
         settings=settings.stored_values(),
         root=str(root) if root else None,
     )
-    store = _create_or_resume(stores, out, fixed, start, survey)
+    empty = Manifest.new(fixed, survey.columns, lexical=settings.lexical, build=start)
+    store = _create_or_resume(stores, out, empty)
     with note_resume_on_interrupt(store), store.writer() as writer:
-        _take_over(writer, fixed, start, survey)
+        _take_over(writer, empty)
         cursor = writer.snapshot.manifest.build or start
         if cursor.rows:
             if embedder:
@@ -364,11 +365,12 @@ def create_index(
     else:
         refuse_model_options(options)
     settings.chunking(embedder)  # refuses a size that the model cannot read
-    fixed = _store_settings(settings, embedder, int(dim))
+    fixed = _vector_settings(settings, embedder, int(dim))
     faiss_build.require_possible(fixed)
     settings = replace(settings, predicted_by=settings.predicted.hashes)
     cursor = BuildCursor(source_sha256="", rows=0, settings=settings.stored_values(), finished=True)
-    return stores_of(n_shards).create(out.absolute(), fixed, build=cursor)
+    empty = Manifest.new(fixed, lexical=settings.lexical, build=cursor)
+    return stores_of(n_shards).create(out.absolute(), empty)
 
 
 @contextlib.contextmanager
@@ -402,29 +404,25 @@ def _require_unfinished(manifest: Manifest, out: Path) -> None:
         )
 
 
-def _take_over(
-    writer: IndexWriter, fixed: StoreSettings, start: BuildCursor, survey: Survey
-) -> None:
+def _take_over(writer: IndexWriter, empty: Manifest) -> None:
     """Accept an unfinished build; one with other inputs is started over if it is still empty."""
     manifest = writer.snapshot.manifest
     _require_unfinished(manifest, writer.path)
-    if differing := _differences(manifest, fixed, start):
+    if differing := _differences(manifest, empty):
         if manifest.segments:
             raise IndexStoreError(
                 f"{writer.path} holds {manifest.n_docs:,} documents of an unfinished build with "
                 f"{differing}. Finish that build with its own command, name another folder, or "
                 "remove this one."
             )
-        writer.start_over(fixed, survey.columns, build=start)
+        writer.start_over(empty)
 
 
-def _create_or_resume(
-    stores: StoreMaker, out: Path, fixed: StoreSettings, start: BuildCursor, survey: Survey
-) -> IndexStore:
+def _create_or_resume(stores: StoreMaker, out: Path, empty: Manifest) -> IndexStore:
     with contextlib.suppress(NotAnIndex):
         return stores.open(out)
     with _unless_just_created(stores, out):
-        return stores.create(out, fixed, survey.columns, build=start)
+        return stores.create(out, empty)
     return stores.open(out)
 
 
@@ -443,8 +441,10 @@ def _unless_just_created(stores: StoreMaker, out: Path) -> Iterator[None]:
             raise refused from None
 
 
-def _differences(manifest: Manifest, fixed: StoreSettings, start: BuildCursor) -> str:
+def _differences(manifest: Manifest, empty: Manifest) -> str:
     """Return what differs between an unfinished build and this one; "" if nothing."""
+    fixed, start = empty.settings, empty.build
+    assert start is not None
     build = manifest.build or start
     # What is measured may differ between two runs of the same command.
     stored = replace(manifest.settings, self_check=fixed.self_check)
@@ -454,24 +454,24 @@ def _differences(manifest: Manifest, fixed: StoreSettings, start: BuildCursor) -
     differing = {
         "another source": build.source_sha256 != start.source_sha256,
         "another model": (stored.identity, stored.dim) != (fixed.identity, fixed.dim),
-        "other settings": build.settings != start.settings or rest != fixed,
+        "other settings": (build.settings, rest, manifest.lexical)
+        != (start.settings, fixed, empty.lexical),
     }
     return " and ".join(name for name, differs in differing.items() if differs)
 
 
-def _store_settings(
+def _vector_settings(
     settings: BuildSettings, embedder: TextEmbedder | None, dim: int
-) -> StoreSettings:
+) -> VectorSettings:
     """Return the settings of the index; without an embedder, its vectors are given."""
     identity = _identity(embedder) if embedder else no_model(dim, settings.metric).to_mapping()
-    return StoreSettings(
+    return VectorSettings(
         dim=dim,
         metric=settings.metric,
         dtype=settings.dtype,
         identity=identity,
         self_check=self_check(embedder) if embedder else SelfCheck(),
         spec=settings.spec,
-        lexical=settings.lexical,
         verdict=_verdict(embedder),
         batch_tokens=embedder.measured_batch_tokens if isinstance(embedder, Embedder) else 0,
         unrelated_cosine=unrelated_cosine(embedder) if embedder else 0.0,

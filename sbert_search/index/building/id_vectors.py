@@ -35,7 +35,7 @@ from sbert_search.index.building.read_settings import split_keywords
 from sbert_search.index.norms import divide_by_norms, norms_of, stored_units
 from sbert_search.index.storage import ids as ids_of
 from sbert_search.index.storage.columns import textless_table
-from sbert_search.index.storage.manifest import BuildCursor, StoreSettings
+from sbert_search.index.storage.manifest import BuildCursor, VectorSettings
 from sbert_search.index.storage.segment_writer import SegmentPart
 from sbert_search.index.upkeep.merge_policy import SEGMENT_ROWS
 from sbert_search.index.writer import IndexWriter
@@ -80,7 +80,7 @@ class RowWindow:
         """The hash of the content of each new document, (n_docs,)."""
         return self.source.contents[self._new_rows]
 
-    def parts(self, first_row: int, settings: StoreSettings) -> Iterator[SegmentPart]:
+    def parts(self, first_row: int, settings: VectorSettings) -> Iterator[SegmentPart]:
         """Yield the new documents, with their vectors as they are stored."""
         for start in range(self.start, self.stop, BLOCK_ROWS):
             part = self.source.part(start, min(start + BLOCK_ROWS, self.stop), first_row, settings)
@@ -163,7 +163,7 @@ class IdVectors:
         reason, value = self._reasons[row]
         return Reject(self._place(row), reason, value)
 
-    def part(self, start: int, stop: int, first_row: int, settings: StoreSettings) -> SegmentPart:
+    def part(self, start: int, stop: int, first_row: int, settings: VectorSettings) -> SegmentPart:
         """Return the new documents from row ``start`` to ``stop``, with vectors as stored."""
         keep = self.outcomes[start:stop] == _NEW
         vectors, ids = self.vectors.block(start, stop), self._id_texts(start, stop)

@@ -18,7 +18,7 @@ from sbert_search.embed.engines.protocol import INT8_COSINE, SELF_CHECK_TEXTS
 from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import ConfigError, ModelError, ModelMismatch, SbertSearchError
 from sbert_search.index.norms import unit_vectors
-from sbert_search.index.storage.manifest import SelfCheck, StoreSettings
+from sbert_search.index.storage.manifest import SelfCheck, VectorSettings
 from sbert_search.models.loading.identity import ModelIdentity
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def open_matching(
 
 
 def _open_graph(
-    settings: StoreSettings, model: str | Path, report: Callable[[str], None]
+    settings: VectorSettings, model: str | Path, report: Callable[[str], None]
 ) -> TextEmbedder | None:
     """Open a model's exported ONNX graph; if that is impossible, note why and return None."""
     from sbert_search.embed.engines.graph import require_graph
@@ -158,7 +158,7 @@ def _note_torch(error: SbertSearchError) -> None:
 
 
 def with_kept_choices(
-    model: str | Path | None, options: EmbedderOptions, settings: StoreSettings
+    model: str | Path | None, options: EmbedderOptions, settings: VectorSettings
 ) -> EmbedderOptions:
     """On a CPU, replace the precision and the batch size "auto" by those of an index.
 
@@ -219,7 +219,7 @@ def require_model(identity: ModelIdentity, path: Path) -> None:
         )
 
 
-def require_same_model(settings: StoreSettings, embedder: TextEmbedder) -> None:
+def require_same_model(settings: VectorSettings, embedder: TextEmbedder) -> None:
     """Refuse an embedder of another model than the one that built an index."""
     stored = ModelIdentity.from_mapping(settings.identity)
     given = embedder.identity
@@ -250,7 +250,7 @@ def differences(stored: ModelIdentity, given: ModelIdentity) -> list[str]:
     return stored.differences(given)
 
 
-def require_mixable(settings: StoreSettings, embedder: TextEmbedder) -> None:
+def require_mixable(settings: VectorSettings, embedder: TextEmbedder) -> None:
     """Refuse to mix vectors that a model computed in int8 with others in an index.
 
     A vector computed in int8 has a cosine of about 0.996 with that of the same text in another
@@ -275,7 +275,7 @@ def require_mixable(settings: StoreSettings, embedder: TextEmbedder) -> None:
 
 
 def require_agreement(
-    settings: StoreSettings, embedder: TextEmbedder, *, allow_inexact: bool | None = False
+    settings: VectorSettings, embedder: TextEmbedder, *, allow_inexact: bool | None = False
 ) -> None:
     """Refuse an embedder whose vectors cannot be compared with those of an index.
 

@@ -16,7 +16,7 @@ from sbert_search.index.dense import faiss_gpu
 from sbert_search.index.dense.faiss_runtime import FaissIndex, import_faiss, single_threaded
 from sbert_search.index.norms import Vectors
 from sbert_search.index.settings import IndexSpec
-from sbert_search.index.storage.manifest import FileRecord, Metric, StoreSettings
+from sbert_search.index.storage.manifest import FileRecord, Metric, VectorSettings
 from sbert_search.index.storage.segment_writer import record_of
 
 ADD_ROWS = 16_384  # vectors added to FAISS at a time
@@ -34,7 +34,7 @@ def build_bytes(spec: IndexSpec, n_rows: int, dim: int) -> int:
     return int(growth * spec.predicted_bytes(n_rows, dim)) + blocks
 
 
-def require_memory(settings: StoreSettings, n_rows: int, memory_bytes: int | None) -> None:
+def require_memory(settings: VectorSettings, n_rows: int, memory_bytes: int | None) -> None:
     """Refuse, before any work, a FAISS index that does not fit into the process's budget."""
     spec = settings.spec
     memory.require(
@@ -44,7 +44,7 @@ def require_memory(settings: StoreSettings, n_rows: int, memory_bytes: int | Non
     )
 
 
-def require_possible(settings: StoreSettings) -> None:
+def require_possible(settings: VectorSettings) -> None:
     """Refuse, before any work, a FAISS factory string that does not fit the vector dimensions."""
     if not settings.spec.is_flat and (reason := _refusal(settings)):
         raise ConfigError(
@@ -53,7 +53,7 @@ def require_possible(settings: StoreSettings) -> None:
         )
 
 
-def _refusal(settings: StoreSettings) -> str:
+def _refusal(settings: VectorSettings) -> str:
     """Return why FAISS cannot build or train an index; "" if it can."""
     faiss = import_faiss()
     try:
@@ -67,7 +67,7 @@ def _refusal(settings: StoreSettings) -> str:
 
 
 def train(
-    samples: Sequence[Vectors], settings: StoreSettings, memory_bytes: int | None = None
+    samples: Sequence[Vectors], settings: VectorSettings, memory_bytes: int | None = None
 ) -> FaissIndex | None:
     """Train an empty FAISS index on a sample of the vectors of all segments.
 

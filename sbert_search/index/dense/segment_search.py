@@ -20,7 +20,7 @@ from sbert_search.index.dense.exact import PAIR_ELEMENTS, TopK, exact_scores, sc
 from sbert_search.index.dense.faiss_runtime import FaissIndex, FaissParameters
 from sbert_search.index.dense.query_plan import Plan, Selection, plan
 from sbert_search.index.norms import Vectors
-from sbert_search.index.storage.manifest import StoreSettings
+from sbert_search.index.storage.manifest import VectorSettings
 from sbert_search.index.storage.segments import Segment
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def offer_nearest(
     segment: Segment,
     ann: faiss_file.FaissFile | None,
     selection: Selection | None,
-    settings: StoreSettings,
+    settings: VectorSettings,
 ) -> None:
     """Offer the best rows of a segment to `top`; the queries are normalised for cosine."""
     if ann is None or ann.index is None:
@@ -68,7 +68,7 @@ def offer_approximate(
     part: Rows,
     index: FaissIndex,
     selection: Selection | None,
-    settings: StoreSettings,
+    settings: VectorSettings,
     on_gpu: GpuIndex | None = None,
 ) -> None:
     """Offer `top` the rows that a FAISS index finds, scored with their stored vectors.
@@ -86,7 +86,7 @@ class _Search:
     part: Rows
     index: FaissIndex
     selection: Selection | None
-    settings: StoreSettings
+    settings: VectorSettings
     on_gpu: GpuIndex | None
 
     @property
@@ -163,7 +163,7 @@ def offer_exact(
     queries: NDArray[np.float32],
     part: Rows,
     selection: Selection | None,
-    settings: StoreSettings,
+    settings: VectorSettings,
 ) -> None:
     """Offer `top` the best rows by an exact scan."""
     scan(
@@ -190,7 +190,7 @@ class SingleQuerySearch:
 
     __slots__ = ("_parts", "_settings")
 
-    def __init__(self, parts: Sequence[_Searched], settings: StoreSettings) -> None:
+    def __init__(self, parts: Sequence[_Searched], settings: VectorSettings) -> None:
         self._parts, self._settings = parts, settings
 
     @classmethod
@@ -198,7 +198,7 @@ class SingleQuerySearch:
         cls,
         segments: Sequence[Segment],
         anns: Sequence[faiss_file.FaissFile | None],
-        settings: StoreSettings,
+        settings: VectorSettings,
     ) -> SingleQuerySearch | None:
         """Return a search by the FAISS files of segments; the caller checks that all rows are live.
 

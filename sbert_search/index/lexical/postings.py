@@ -327,17 +327,17 @@ def with_lexical(work: Transaction, new: Manifest, *, words: bool = True) -> Man
     With ``words``, segments that an older version wrote without a list of words are written again;
     small segments need no list.
     """
-    if new.settings.lexical is None:
+    if new.lexical is None:
         return new
     segments = []
     committed = {file.name for file in work.old.files}
     for record in new.segments:
         lacks_words = words and lists_words(record.n_docs)
         if record.lexical is None or (lacks_words and record.lexical.words is None):
-            segment = Segment(work.folder, record, new.settings)
+            segment = Segment(work.folder, record, new)
             segment.verify(vectors=False)  # else the postings of damaged documents would look sound
             before = record.lexical.files if record.lexical else ()
-            record = replace(record, lexical=_make(work, segment, new.settings.lexical))
+            record = record.with_lexical(_make(work, segment, new.lexical))
             work.remove(file.name for file in before if file.name not in committed)
         segments.append(record)
     return replace(new, segments=tuple(segments))

@@ -51,7 +51,10 @@ class UnionManifest(Manifest):
         return cls(
             generation=generation,
             next_row=max(shard.next_row for shard in shards),
-            settings=first.settings,
+            active=first.active,
+            vectors=first.vectors,
+            postings=first.postings,
+            query_models=first.query_models,
             columns=reduce(columns_of.merge, (dict(shard.columns) for shard in shards)),
             segments=tuple(segment for shard in shards for segment in shard.segments),
             tombstones=tuple(tombstone for shard in shards for tombstone in shard.tombstones),
@@ -137,7 +140,7 @@ The file is durable before the commit. After the commit it is renamed to ``MANIF
 can be read at any time, since one of the two files is the manifest that shards.json names.
 """
 
-_SAME = ("identity", "dim", "metric", "dtype", "spec", "lexical")  # settings equal in all shards
+_SAME = ("identity", "dim", "metric", "dtype", "spec")  # settings equal in all shards
 
 
 class StaleShard(CorruptIndex):
@@ -227,15 +230,20 @@ def open_snapshot(
 
 def require_alike(path: Path, shards: Sequence[Snapshot]) -> None:
     """Refuse shards that were built with different models or settings."""
-    first = shards[0].settings
+    first = _shared_settings(shards[0])
     for shard in shards[1:]:
-        for name in _SAME:
-            if getattr(shard.settings, name) != getattr(first, name):
+        for name, value in _shared_settings(shard).items():
+            if value != first[name]:
                 raise IndexStoreError(
                     f"{path}: {shard.path} is a shard of another index: its {name} differs from "
                     f"that of {shards[0].path}. Restore the shard from a backup, or build the "
                     "sharded index again."
                 )
+
+
+def _shared_settings(shard: Snapshot) -> dict[str, object]:
+    own = {name: getattr(shard.settings, name) for name in _SAME}
+    return {**own, "lexical": shard.manifest.lexical, "active": shard.manifest.active}
 
 
 def is_sharded(path: str | Path) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -31,10 +31,8 @@ from sbert_search.index.storage import manifest as manifests
 from sbert_search.index.storage.manifest import (
     LOCK,
     OPEN_TRIES,
-    BuildCursor,
     ColumnType,
     Manifest,
-    StoreSettings,
 )
 from sbert_search.index.store import IndexStore, StoreMaker
 
@@ -131,14 +129,7 @@ class ShardedStores:
         if folder := stores.opened_if_present(path):
             check_free(folder, shard_manifests.folder_names(self.n_shards))
 
-    def create(
-        self,
-        path: str | Path,
-        settings: StoreSettings,
-        columns: Mapping[str, ColumnType] | None = None,
-        *,
-        build: BuildCursor | None = None,
-    ) -> IndexStore:
+    def create(self, path: str | Path, empty: Manifest) -> IndexStore:
         """Make empty shards and ``shards.json``, or finish a call that was interrupted."""
         shard_manifests.require_new_shard_count(self.n_shards)
         path = Path(path).absolute()
@@ -153,7 +144,7 @@ class ShardedStores:
                 check_free(root, names)
                 records = []
                 for number, name in enumerate(names):
-                    manifest = _empty_shard(path / name, settings, columns, build)
+                    manifest = _empty_shard(path / name, empty)
                     records.append(ShardRecord.of(number, manifest))
                 files.disk.fsync_folder(root)
                 shard_manifests.write(root, ShardManifest(shards=tuple(records)))
@@ -219,12 +210,7 @@ def check_free(folder: Folder, names: list[str]) -> None:
         )
 
 
-def _empty_shard(
-    path: Path,
-    settings: StoreSettings,
-    columns: Mapping[str, ColumnType] | None,
-    build: BuildCursor | None,
-) -> manifests.Manifest:
+def _empty_shard(path: Path, empty: Manifest) -> Manifest:
     """Make an empty shard; replace an empty one that an interrupted creation has left."""
     with contextlib.suppress(NotAnIndex):
         left = IndexStore.open(path).snapshot.manifest
@@ -234,7 +220,7 @@ def _empty_shard(
                 "file, or remove the folder."
             )
         files.remove_tree(path)
-    return IndexStore.create(path, settings, columns, build=build).snapshot.manifest
+    return IndexStore.create(path, empty).snapshot.manifest
 
 
 def assemble(path: Path, parts: Sequence[Path]) -> ShardedStore:

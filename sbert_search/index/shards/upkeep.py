@@ -127,7 +127,8 @@ def commit_best(
         best, tuning = final.decide(chosen, build)
         for shard, state in zip(shards, best.manifests, strict=True):
             settings = replace(state.settings, spec=tuning.verified.spec)
-            shard.rewrite(partial(_state, replace(state, settings=settings, tuning=tuning)))
+            new = replace(state.with_settings(settings), tuning=tuning)
+            shard.rewrite(partial(_state, new))
 
 
 def _built(

@@ -22,7 +22,7 @@ from sbert_search.index.shards.held import HeldShards
 from sbert_search.index.shards.manifest import ShardManifest, ShardRecord, shards_of
 from sbert_search.index.shards.snapshot import ShardedSnapshot, naming_shard
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.index.storage.manifest import BuildCursor, ColumnType, StoreSettings
+from sbert_search.index.storage.manifest import BuildCursor, ColumnType, Manifest
 from sbert_search.index.storage.segment_writer import IntArray, PassageBatch
 from sbert_search.index.storage.transaction import remove_unreferenced
 from sbert_search.index.upkeep import backup
@@ -171,14 +171,12 @@ class ShardedWriter(IndexWriter):
             "add(vectors=...), and not with from_vectors."
         )
 
-    def start_over(
-        self, settings: StoreSettings, columns: Mapping[str, ColumnType], build: BuildCursor
-    ) -> None:
+    def start_over(self, empty: Manifest) -> None:
         """Replace everything in all shards by an empty state."""
         with self.together():
             for writer in self._writers:
-                writer.start_over(settings, columns, build)
-        self._columns = dict(columns)
+                writer.start_over(empty)
+        self._columns = dict(empty.columns)
 
     def settle(self, *, memory_bytes: int | None = None) -> bool:
         """Merge segments at the end of an update; return whether anything was rewritten."""

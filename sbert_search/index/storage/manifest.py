@@ -38,11 +38,13 @@ TEMPORARY = NAME + ".tmp"  # the new manifest, before a commit renames it
 LOCK = "LOCK"
 FOLDERS = ("seg", "del", "ann", "lex")
 FORMAT = "sbert-search index"
-VERSION = 4  # raised by each change of the format; only this version is read
+VERSION = 5  # raised by each change of the format; only this version is read
 MAX_BYTES = 64 << 20  # of the file; the rest of a longer file is not read, so its hash is wrong
 OPEN_TRIES = 5  # attempts to open a state while compactions remove its files
 MAX_ROWS = 1 << 62  # row numbers that an index may ever use
 MAX_FILES = 10**11  # file numbers that an index may ever use
+FIRST_SET = "v1"  # the set of vectors of a new index
+BM25 = "bm25"  # the set of postings of lexical search
 FILE_NAME = re.compile(
     r"seg/\d{6,12}\.(docs\.arrow|vec\.npy|ids\.npy)|del/\d{6,12}\.npy|ann/\d{6,12}\.faiss"
     r"|lex/\d{6,12}\.((terms|pairs|lengths)\.npy|words\.arrow)"
@@ -87,8 +89,8 @@ class SelfCheck:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class StoreSettings:
-    """The settings of an index: how its documents are stored and searched."""
+class VectorSettings:
+    """The settings of one set of vectors: their model, how they are stored and how searched."""
 
     dim: int
     metric: Metric = "cosine"  # for ``cosine``, vectors are normalised when written
@@ -96,7 +98,6 @@ class StoreSettings:
     identity: Mapping[str, object] = field(default_factory=dict)  # of the model; any JSON object
     self_check: SelfCheck = SelfCheck()  # texts whose vectors a query's embedder must reproduce
     spec: IndexSpec = IndexSpec()  # noqa: RUF009 (frozen)
-    lexical: LexicalSettings | None = None  # None: an index without lexical data
     # The measurement that chose the precision of the vectors, a `base.verdicts.Verdict`; empty: the
     # precision was given or is the only one.
     verdict: Mapping[str, object] = field(default_factory=dict)
@@ -110,6 +111,16 @@ class StoreSettings:
             raise ConfigError(f"dim is {self.dim}; it must be from 1 to 65536.")
         if not -1 <= self.unrelated_cosine < 1:
             raise ConfigError(f"unrelated_cosine is {self.unrelated_cosine}; it must be below 1.")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QueryModel:
+    """A smaller model for queries, whose vectors lie in the space of one set of vectors."""
+
+    vectors: str  # name of the set
+    identity: Mapping[str, object]  # of the model; any JSON object
+    # Measured quality as a share of that of the set's own model; 0: not measured.
+    retention: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -149,6 +160,15 @@ class LexicalRecord:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class VectorFiles:
+    """The vectors of a segment in one set, and the FAISS index over them, if there is one."""
+
+    file: FileRecord
+    max_norm: float  # largest norm of a vector
+    ann: FileRecord | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SegmentRecord:
     """One segment: its rows, their counts, and its files."""
 
@@ -156,13 +176,11 @@ class SegmentRecord:
     row_end: int  # excluded
     n_rows: int  # less than row_end - row_start if the segment lacks rows of the range
     n_docs: int
-    max_norm: float  # largest norm of a stored vector
     columns: Mapping[str, ColumnType]
     docs: FileRecord
-    vectors: FileRecord
     ids: FileRecord
-    ann: FileRecord | None = None
-    lexical: LexicalRecord | None = None
+    vectors: Mapping[str, VectorFiles]  # by the name of the set; an unused set may be absent
+    postings: Mapping[str, LexicalRecord] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         sound = 0 <= self.row_start < self.row_end and 0 < self.n_docs <= self.n_rows
@@ -172,23 +190,41 @@ class SegmentRecord:
     @property
     def files(self) -> tuple[FileRecord, ...]:
         """All files of the segment."""
-        return (self.docs, self.vectors, self.ids, *self.derived)
+        vectors = (stored.file for stored in self.vectors.values())
+        return (self.docs, *vectors, self.ids, *self.derived)
 
     @property
     def derived(self) -> tuple[FileRecord, ...]:
         """The files of the segment that can be rebuilt from its other files."""
-        ann = (self.ann,) if self.ann else ()
-        return (*ann, *self.lexical.files) if self.lexical else ann
+        anns = (stored.ann for stored in self.vectors.values() if stored.ann)
+        return (*anns, *(file for words in self.postings.values() for file in words.files))
+
+    @property
+    def lexical(self) -> LexicalRecord | None:
+        """The postings of lexical search."""
+        return self.postings.get(BM25)
+
+    def with_lexical(self, record: LexicalRecord) -> SegmentRecord:
+        """Return this segment with postings for lexical search."""
+        return dataclasses.replace(self, postings={**self.postings, BM25: record})
+
+    def with_ann(self, name: str, file: FileRecord) -> SegmentRecord:
+        """Return this segment with a FAISS index over its vectors of a set."""
+        stored = dataclasses.replace(self.vectors[name], ann=file)
+        return dataclasses.replace(self, vectors={**self.vectors, name: stored})
 
     def without(self, names: Collection[str]) -> SegmentRecord:
         """Return this segment without some derived files."""
-        lexical = self.lexical
-        if lexical and any(file.name in names for file in lexical.postings):
-            lexical = None
-        elif lexical and lexical.words and lexical.words.name in names:
-            lexical = dataclasses.replace(lexical, words=None)
-        ann = None if self.ann and self.ann.name in names else self.ann
-        return dataclasses.replace(self, ann=ann, lexical=lexical)
+        vectors = {
+            name: dataclasses.replace(v, ann=None) if v.ann and v.ann.name in names else v
+            for name, v in self.vectors.items()
+        }
+        postings = {
+            name: dataclasses.replace(p, words=None) if p.words and p.words.name in names else p
+            for name, p in self.postings.items()
+            if not any(file.name in names for file in p.postings)
+        }
+        return dataclasses.replace(self, vectors=vectors, postings=postings)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -218,14 +254,20 @@ class BuildCursor:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Manifest:
-    """One state of an index."""
+    """One state of an index.
+
+    Each set of vectors holds a vector for each row; searches and updates use the set ``active``.
+    """
 
     format: str = FORMAT
     version: int = VERSION
     generation: int = 0  # commits so far
     next_row: int = 0
     next_file: int = 0
-    settings: StoreSettings
+    active: str = FIRST_SET
+    vectors: Mapping[str, VectorSettings]  # by the name of the set
+    postings: Mapping[str, LexicalSettings] = field(default_factory=dict)  # by the name of the set
+    query_models: Mapping[str, QueryModel] = field(default_factory=dict)
     columns: Mapping[str, ColumnType] = field(default_factory=dict)
     segments: tuple[SegmentRecord, ...] = ()
     tombstones: tuple[TombstoneRecord, ...] = ()
@@ -233,6 +275,13 @@ class Manifest:
     tuning: Tuning | None = None
 
     def __post_init__(self) -> None:
+        models = {model.vectors for model in self.query_models.values()}
+        for name in sorted({self.active, *models} - self.vectors.keys()):
+            raise ConfigError(f"there is no set of vectors {name!r}.")
+        for segment in self.segments:
+            unknown = segment.vectors.keys() - self.vectors, segment.postings.keys() - self.postings
+            if any(unknown) or self.active not in segment.vectors:
+                raise ConfigError(f"the sets of {segment.docs.name} are not those of the index.")
         ends = [0, *(segment.row_end for segment in self.segments)]
         for segment, end in zip(self.segments, ends, strict=False):
             if segment.row_start < end:
@@ -244,6 +293,45 @@ class Manifest:
                 f"next_row is {self.next_row} and next_file is {self.next_file}; at least one is "
                 "out of range."
             )
+
+    @classmethod
+    def new(
+        cls,
+        settings: VectorSettings,
+        columns: Mapping[str, ColumnType] | None = None,
+        *,
+        lexical: LexicalSettings | None = None,
+        build: BuildCursor | None = None,
+        next_row: int = 0,
+    ) -> Manifest:
+        """Make the state of an index without documents; ``lexical`` None: without postings."""
+        return cls(
+            vectors={FIRST_SET: settings},
+            postings={BM25: lexical} if lexical else {},
+            columns=dict(columns or {}),
+            build=build,
+            next_row=next_row,
+        )
+
+    @property
+    def settings(self) -> VectorSettings:
+        """The settings of the active set of vectors."""
+        return self.vectors[self.active]
+
+    @property
+    def lexical(self) -> LexicalSettings | None:
+        """The settings of lexical search; None: the index has no postings for it."""
+        return self.postings.get(BM25)
+
+    def with_settings(self, settings: VectorSettings) -> Manifest:
+        """Return this state with other settings of the active set of vectors."""
+        return dataclasses.replace(self, vectors={**self.vectors, self.active: settings})
+
+    def with_lexical(self, settings: LexicalSettings | None) -> Manifest:
+        """Return this state with other settings of lexical search, or without it."""
+        others = {name: other for name, other in self.postings.items() if name != BM25}
+        postings = others if settings is None else {**others, BM25: settings}
+        return dataclasses.replace(self, postings=postings)
 
     @property
     def n_rows(self) -> int:
@@ -265,6 +353,12 @@ class Manifest:
         """Every file that this state refers to."""
         of_segments = (file for segment in self.segments for file in segment.files)
         return (*of_segments, *(tombstone.file for tombstone in self.tombstones))
+
+    @property
+    def faiss_files(self) -> tuple[FileRecord, ...]:
+        """The FAISS files of the active set of vectors."""
+        stored = (segment.vectors[self.active] for segment in self.segments)
+        return tuple(vectors.ann for vectors in stored if vectors.ann)
 
     @property
     def derived(self) -> tuple[FileRecord, ...]:

@@ -17,7 +17,14 @@ from sbert_search.index.norms import divide_by_norms, largest_norm, norms_of, st
 from sbert_search.index.storage import columns as columns_of
 from sbert_search.index.storage import ids
 from sbert_search.index.storage import segments as npy
-from sbert_search.index.storage.manifest import ColumnType, FileRecord, SegmentRecord, StoreSettings
+from sbert_search.index.storage.manifest import (
+    ColumnType,
+    FileRecord,
+    Manifest,
+    SegmentRecord,
+    VectorFiles,
+    VectorSettings,
+)
 from sbert_search.index.storage.segments import BATCH_ROWS, with_batch_rows
 from sbert_search.records import Document
 
@@ -38,17 +45,17 @@ def write_segment(
     *,
     table: ids.IdTable,
     n_rows: int,
-    settings: StoreSettings,
-    columns: Mapping[str, ColumnType],
+    manifest: Manifest,
     batch_rows: int = BATCH_ROWS,
 ) -> SegmentRecord:
     """Write the files of a segment (documents, vectors, ids) part by part.
 
     ``parts`` have at least one row each, in ascending order, and ``n_rows`` rows together;
-    ``table`` is the id table of all their documents. While the next part is read, memory holds only
+    ``table`` is the id table of all their documents; columns and set of vectors are those of
+    ``manifest``. While the next part is read, memory holds only
     those rows of earlier parts that wait for a full Arrow batch.
     """
-    schema = columns_of.schema(columns)
+    settings, schema = manifest.settings, columns_of.schema(manifest.columns)
     first, last, max_norm = -1, -1, 0.0
     with (
         files.NewFile(folder / f"seg/{number:06d}.docs.arrow") as docs_file,
@@ -71,10 +78,9 @@ def write_segment(
         row_end=last + 1,
         n_rows=n_rows,
         n_docs=table.shape[1],
-        max_norm=max_norm,
-        columns=dict(columns),
+        columns=dict(manifest.columns),
         docs=record_of(docs_file),
-        vectors=record_of(vectors_file),
+        vectors={manifest.active: VectorFiles(file=record_of(vectors_file), max_norm=max_norm)},
         ids=record_of(ids_file),
     )
 
@@ -163,7 +169,7 @@ class PassageBatch(Protocol):
 def make_part(
     batch: PassageBatch,
     rows: int | NDArray[np.int64],
-    settings: StoreSettings,
+    settings: VectorSettings,
     columns: Mapping[str, ColumnType],
 ) -> tuple[SegmentPart, ids.IdTable]:
     """Turn a batch into rows of a segment, and the id table of their documents.
@@ -234,7 +240,7 @@ def _last_of_each_id(batch: PassageBatch) -> tuple[NDArray[np.int64], NDArray[np
 
 
 def _stored_vectors(
-    batch: PassageBatch, kept_passages: NDArray[np.int64], settings: StoreSettings
+    batch: PassageBatch, kept_passages: NDArray[np.int64], settings: VectorSettings
 ) -> NDArray[np.floating]:
     vectors = np.asarray(batch.vectors)[kept_passages]
     _check_finite(vectors, batch, kept_passages, "; the model fails on its text")

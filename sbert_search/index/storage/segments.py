@@ -19,7 +19,7 @@ from sbert_search.errors import CorruptIndex, IndexStoreError
 from sbert_search.index.storage import columns as columns_of
 from sbert_search.index.storage import ids
 from sbert_search.index.storage.columns import exact_as_float
-from sbert_search.index.storage.manifest import FileRecord, SegmentRecord, StoreSettings
+from sbert_search.index.storage.manifest import FileRecord, Manifest, SegmentRecord
 
 __all__ = ["header", "read", "write"]
 
@@ -49,14 +49,14 @@ class Segment:
     at most `HASH_AT_OPEN_BYTES`. A position is the index of a row inside the segment, from 0.
     """
 
-    def __init__(self, folder: Folder, record: SegmentRecord, settings: StoreSettings) -> None:
-        self.record = record
+    def __init__(self, folder: Folder, record: SegmentRecord, manifest: Manifest) -> None:
+        self.record, self.stored = record, record.vectors[manifest.active]
+        dim, dtype = manifest.settings.dim, manifest.settings.dtype
         self._views = {
-            file: open_checked(folder, file) for file in (record.docs, record.vectors, record.ids)
+            file: open_checked(folder, file) for file in (record.docs, self.stored.file, record.ids)
         }
         docs, vectors, table = self._views.values()
-        shape = (record.n_rows, settings.dim)
-        self.vectors = read(vectors, record.vectors.name, settings.dtype, shape)
+        self.vectors = read(vectors, self.stored.file.name, dtype, (record.n_rows, dim))
         self.ids: ids.IdTable = read(table, record.ids.name, "u8", (3, record.n_docs))
         self._docs = pa.py_buffer(docs)
         self._id_batches: dict[int, IdBatch] = {}
@@ -72,7 +72,7 @@ class Segment:
     @property
     def max_norm(self) -> float:
         """Largest norm of a vector."""
-        return self.record.max_norm
+        return self.stored.max_norm
 
     @cached_property
     def rows(self) -> NDArray[np.int64]:
@@ -111,7 +111,7 @@ class Segment:
         Merges and builds of postings call it before they write files from this segment.
         """
         for record, view in self._views.items():
-            is_skipped = record == self.record.vectors and not vectors
+            is_skipped = record == self.stored.file and not vectors
             if len(view) > HASH_AT_OPEN_BYTES and not is_skipped:
                 check_hash(view, record)
 

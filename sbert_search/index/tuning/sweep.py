@@ -19,7 +19,7 @@ from sbert_search.index.dense.faiss_runtime import FaissIndex, import_faiss
 from sbert_search.index.dense.segment_search import offer_approximate, offer_exact
 from sbert_search.index.norms import largest_norm
 from sbert_search.index.settings import IndexSpec, Trial
-from sbert_search.index.storage.manifest import StoreSettings
+from sbert_search.index.storage.manifest import VectorSettings
 from sbert_search.index.tuning.measuring import (
     BuildTime,
     Floats,
@@ -74,7 +74,7 @@ def sweep(
     families: Sequence[Family],
     sample: Sample,
     truth: GroundTruth,
-    settings: StoreSettings,
+    settings: VectorSettings,
     budget: Budget,
 ) -> Iterator[MeasuredFamily]:
     """Measure each family on the sample, and yield the result as soon as it is known.
@@ -88,7 +88,7 @@ def sweep(
         yield _measured(family, sample, truth, settings, budget, assign_s)
 
 
-def search_of(sample: Sample, index: FaissIndex | None, settings: StoreSettings) -> Search:
+def search_of(sample: Sample, index: FaissIndex | None, settings: VectorSettings) -> Search:
     """Return a function that searches a sample: by a FAISS index, or by a scan if it is None."""
 
     def search(queries: Floats, k: int) -> tuple[Floats, NDArray[np.int64]]:
@@ -140,7 +140,7 @@ def _measured(
     family: Family,
     sample: Sample,
     truth: GroundTruth,
-    settings: StoreSettings,
+    settings: VectorSettings,
     budget: Budget,
     assign_s: float,
 ) -> MeasuredFamily:
@@ -238,7 +238,7 @@ def unmeasured(spec: IndexSpec, n_rows: int) -> Trial:
 
 
 def _build(
-    spec: IndexSpec, sample: Sample, settings: StoreSettings
+    spec: IndexSpec, sample: Sample, settings: VectorSettings
 ) -> tuple[FaissIndex, BuildTime]:
     start = time.perf_counter()
     index = faiss_build.empty_index(spec, settings.dim, settings.metric)

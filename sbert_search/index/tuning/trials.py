@@ -97,7 +97,7 @@ class Built:
     @property
     def size_bytes(self) -> int:
         """Bytes of the FAISS files."""
-        return sum(s.ann.size_bytes for m in self.manifests for s in m.segments if s.ann)
+        return sum(file.size_bytes for m in self.manifests for file in m.faiss_files)
 
 
 class FullTrials:
@@ -208,5 +208,5 @@ class FullTrials:
 
 def without_faiss(manifest: Manifest, spec: IndexSpec) -> Manifest:
     """Return a copy of a state with another spec and without FAISS files."""
-    bare = manifest.without({s.ann.name for s in manifest.segments if s.ann})
-    return replace(bare, settings=replace(bare.settings, spec=spec))
+    bare = manifest.without([file.name for file in manifest.faiss_files])
+    return bare.with_settings(replace(bare.settings, spec=spec))

@@ -182,7 +182,7 @@ def _commit_best(
         losers = {file.name for option in options for file in option.files}
         work.remove(losers - {file.name for file in (*new.files, *work.old.files)})
         settings = replace(new.settings, spec=tuning.verified.spec)
-        return replace(new, settings=settings, tuning=tuning)
+        return replace(new.with_settings(settings), tuning=tuning)
 
     writer.rewrite(change)
 

@@ -203,7 +203,7 @@ def _check_vectors(segment: Segment) -> None:
         infinite = ~np.isfinite(block)
         if (at := _first(infinite.any(axis=1))) is not None:
             got = f"{block[at][infinite[at]][0]} in row {segment.rows[start + at]}"
-            raise CorruptIndex(segment.record.vectors.name, "finite elements", got)
+            raise CorruptIndex(segment.stored.file.name, "finite elements", got)
 
 
 def _first(marks: NDArray[np.bool_]) -> int | None:

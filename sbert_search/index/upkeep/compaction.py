@@ -79,19 +79,18 @@ def written(
         parts,
         table=table,
         n_rows=sum(len(part.vectors) for part in parts),
-        settings=new.settings,
-        columns=columns,
+        manifest=new,
     )
-    if new.settings.lexical is None:
+    if new.lexical is None:
         return record
     counted: Counter[str] | None = Counter() if lists_words(record.n_docs) else None
     lexical = write_lexical(
         work.folder,
         work.new_number(),
-        [(count_terms(texts_of(p.docs), new.settings.lexical, counted), None) for p in parts],
+        [(count_terms(texts_of(p.docs), new.lexical, counted), None) for p in parts],
         None if counted is None else [WordList.of(counted)],
     )
-    return dataclasses.replace(record, lexical=lexical)
+    return record.with_lexical(lexical)
 
 
 def with_ann(
@@ -110,10 +109,10 @@ def with_ann(
     ConfigError if an index does not fit the budget ``memory_bytes``.
     """
     if retrain:
-        new = new.without([segment.ann.name for segment in new.segments if segment.ann])
+        new = new.without([file.name for file in new.faiss_files])
     if not lacks_ann(new, n_shards):
         return new
-    opened = [Segment(work.folder, record, new.settings) for record in new.segments]
+    opened = [Segment(work.folder, record, new) for record in new.segments]
     faiss_build.require_memory(new.settings, max(s.n_rows for s in new.segments), memory_bytes)
     same = snapshot.settings.spec.factory == new.settings.spec.factory and not retrain
     empty = _trained_before(snapshot) if same else None
@@ -123,12 +122,12 @@ def with_ann(
     records = []
     for segment in opened:
         record = segment.record
-        if record.ann is None and record.n_rows * n_shards >= MIN_ANN_ROWS:
+        if segment.stored.ann is None and record.n_rows * n_shards >= MIN_ANN_ROWS:
             begun = _copy_to_extend(snapshot, segment) if same else None
             file = faiss_build.write(
                 work.folder, work.new_number(), begun or empty, segment.vectors
             )
-            record = dataclasses.replace(record, ann=file)
+            record = record.with_ann(new.active, file)
         records.append(record)
     return dataclasses.replace(new, segments=tuple(records))
 
@@ -187,11 +186,10 @@ def _merged(work: Transaction, snapshot: Snapshot, group: Group) -> SegmentRecor
             ),
             table=ids.make_table(*np.concatenate(tables, axis=1)),
             n_rows=n_rows,
-            settings=snapshot.manifest.settings,
-            columns=columns,
+            manifest=snapshot.manifest,
             batch_rows=_batch_rows([segment for segment, _ in sources]),
         )
-    if snapshot.settings.lexical is None:
+    if snapshot.manifest.lexical is None:
         return record
     postings = [
         (snapshot.postings(i), snapshot.live_docs(i) if i != kept_whole else None)
@@ -203,9 +201,9 @@ def _merged(work: Transaction, snapshot: Snapshot, group: Group) -> SegmentRecor
         known = [words for words in lists if words is not None]
         words = known if len(known) == len(lists) else None
     lexical = write_lexical(
-        work.folder, work.new_number(), postings, words, snapshot.settings.lexical
+        work.folder, work.new_number(), postings, words, snapshot.manifest.lexical
     )
-    return dataclasses.replace(record, lexical=lexical)
+    return record.with_lexical(lexical)
 
 
 def _parts(

@@ -97,7 +97,7 @@ def describe(snapshot: Snapshot) -> IndexInfo:
         metric=settings.metric,
         dtype=settings.dtype,
         factory=settings.spec.factory,
-        lexical=settings.lexical,
+        lexical=manifest.lexical,
         model=settings.identity,
         verdict=settings.verdict,
         on_truncate=str(stored.get("on_truncate", "")),

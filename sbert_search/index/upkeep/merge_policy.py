@@ -89,7 +89,7 @@ def lacks_ann(manifest: Manifest, n_shards: int = 1) -> bool:
     of the rows is enough, since a query scans all shards.
     """
     return not manifest.settings.spec.is_flat and any(
-        segment.ann is None and segment.n_rows * n_shards >= MIN_ANN_ROWS
+        segment.vectors[manifest.active].ann is None and segment.n_rows * n_shards >= MIN_ANN_ROWS
         for segment in manifest.segments
     )
 
@@ -182,7 +182,8 @@ def _in_order(groups: Sequence[Group]) -> list[Group]:
 
 
 def _parts(snapshot: Snapshot) -> list[_Part]:
+    active = snapshot.manifest.active
     return [
-        _Part(record.n_rows, snapshot.n_live(i), record.ann is not None)
+        _Part(record.n_rows, snapshot.n_live(i), record.vectors[active].ann is not None)
         for i, record in enumerate(snapshot.manifest.segments)
     ]

@@ -236,7 +236,7 @@ def _lexical_settings(snapshot: Snapshot, language: str | None) -> LexicalSettin
         settings = LexicalSettings(language=language)
         settings.require_known_language()
         return settings
-    return snapshot.settings.lexical or LexicalSettings()
+    return snapshot.manifest.lexical or LexicalSettings()
 
 
 def _begin(text: str, length: int) -> str:

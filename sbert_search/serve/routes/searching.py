@@ -60,7 +60,7 @@ def card_of(served_index: ServedIndex, writable: bool) -> IndexCard:
     """Describe an index."""
     state = served_index.index.state
     modes = ["dense"] if served_index.model is not None else []
-    modes += ["lexical"] if state.settings.lexical is not None else []
+    modes += ["lexical"] if state.manifest.lexical is not None else []
     return IndexCard(
         name=served_index.name,
         documents=state.n_docs,

@@ -113,7 +113,7 @@ def test_sync_takes_the_settings_of_the_file_only_for_a_new_index(
             f'model = "hashing:8"\n[index.sync]\nlanguage = "{language}"\ntitle-weight = 3\n'
         )
         assert run(sync) == 0
-    words = Index.open("made.index").state.manifest.settings.lexical
+    words = Index.open("made.index").state.manifest.lexical
     assert words is not None
     assert (words.language, words.title_weight) == ("german", 3)
     for option, value in (("--language", "french"), ("--title-weight", "5")):

@@ -49,7 +49,7 @@ def same_index(one: Index, other: Index) -> None:
         assert np.array_equal(left, right)
     pairs = zip(first.manifest.segments, second.manifest.segments, strict=True)
     for a, b in pairs:
-        assert a.max_norm == pytest.approx(b.max_norm, rel=1e-6)
+        assert a.vectors["v1"].max_norm == pytest.approx(b.vectors["v1"].max_norm, rel=1e-6)
     assert one.check().problems == other.check().problems == ()
 
 

@@ -29,7 +29,7 @@ from sbert_search.index.building.model_check import (
     with_kept_choices,
 )
 from sbert_search.index.index import Index
-from sbert_search.index.storage.manifest import SelfCheck, StoreSettings
+from sbert_search.index.storage.manifest import SelfCheck, VectorSettings
 from sbert_search.models.heads import Normalize
 from sbert_search.models.loading.identity import IN_MEMORY, ModelIdentity
 from tests.models.encoder.measured import bf16_is_faster, fp32_is_faster, verdict
@@ -64,30 +64,30 @@ class SameEngine(OtherEngine):
 
 
 @pytest.fixture
-def settings() -> StoreSettings:
+def settings() -> VectorSettings:
     embedder = HashingEmbedder()
     identity = embedder.identity.to_mapping()
-    return StoreSettings(dim=384, identity=identity, self_check=self_check(embedder))
+    return VectorSettings(dim=384, identity=identity, self_check=self_check(embedder))
 
 
 def test_an_index_without_check_texts_accepts_each_engine_of_its_model(
-    settings: StoreSettings,
+    settings: VectorSettings,
 ) -> None:
     require_agreement(replace(settings, self_check=SelfCheck()), OtherEngine(1e-4))
 
 
-def test_another_engine_with_the_same_numbers_is_accepted(settings: StoreSettings) -> None:
+def test_another_engine_with_the_same_numbers_is_accepted(settings: VectorSettings) -> None:
     require_agreement(settings, OtherEngine(1e-4))
 
 
-def test_another_engine_with_other_numbers_is_refused(settings: StoreSettings) -> None:
+def test_another_engine_with_other_numbers_is_refused(settings: VectorSettings) -> None:
     with pytest.raises(ModelMismatch, match=r"native in fp16 gives other vectors .* cosine 0\.9"):
         require_agreement(settings, OtherEngine(1e-2))
 
 
 @pytest.mark.parametrize("allow_inexact", [False, None])
 def test_only_a_caller_with_the_option_is_told_of_it(
-    settings: StoreSettings, allow_inexact: bool | None, monkeypatch: pytest.MonkeyPatch
+    settings: VectorSettings, allow_inexact: bool | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for offered in (None, {"--engine"}):  # `analyze map` has no such option
         monkeypatch.setattr(remedies, "_offered", offered)
@@ -98,7 +98,7 @@ def test_only_a_caller_with_the_option_is_told_of_it(
 
 
 def test_a_command_without_the_options_names_none(
-    settings: StoreSettings, monkeypatch: pytest.MonkeyPatch
+    settings: VectorSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(remedies, "_offered", {"--engine", "--precision"})
     with pytest.raises(ModelMismatch, match="Use --engine") as refused:
@@ -120,7 +120,7 @@ class Int8(OtherEngine):
         )
 
 
-def test_int8_may_differ_more(settings: StoreSettings) -> None:
+def test_int8_may_differ_more(settings: VectorSettings) -> None:
     require_agreement(settings, Int8(6e-3))
     with pytest.raises(ModelMismatch, match=r"cosine 0\.9\d+ on the check texts, 0\.98 is needed"):
         require_agreement(settings, Int8(2e-2))
@@ -128,7 +128,7 @@ def test_int8_may_differ_more(settings: StoreSettings) -> None:
         require_agreement(settings, OtherEngine(6e-3))
 
 
-def test_int8_and_exact_vectors_are_not_mixed(settings: StoreSettings) -> None:
+def test_int8_and_exact_vectors_are_not_mixed(settings: VectorSettings) -> None:
     require_mixable(settings, OtherEngine(0))
     with pytest.raises(ModelMismatch, match=r"vectors in fp32, and the model computes in int8; "):
         require_mixable(settings, Int8(0))
@@ -165,12 +165,12 @@ def test_an_index_in_int8_is_extended_in_int8_and_searched_in_any_precision(
         assert embedder.identity.precision == precision
 
 
-def test_the_same_engine_with_other_numbers_is_refused(settings: StoreSettings) -> None:
+def test_the_same_engine_with_other_numbers_is_refused(settings: VectorSettings) -> None:
     with pytest.raises(ModelMismatch, match=r"than it did when .* cosine 0\.\d+ .* another index"):
         require_agreement(settings, SameEngine(1e-2))
 
 
-def test_an_opened_model_is_compared_once(settings: StoreSettings) -> None:
+def test_an_opened_model_is_compared_once(settings: VectorSettings) -> None:
     embedder = SameEngine(1e-5)
     for _ in range(3):
         require_agreement(settings, embedder)
@@ -180,7 +180,7 @@ def test_an_opened_model_is_compared_once(settings: StoreSettings) -> None:
         require_agreement(other, embedder)
 
 
-def test_an_embedder_without_a_hash_is_compared_each_time(settings: StoreSettings) -> None:
+def test_an_embedder_without_a_hash_is_compared_each_time(settings: VectorSettings) -> None:
     @dataclasses.dataclass(init=False)
     class Unhashable(SameEngine):
         """Compared by its fields, of which there are none."""
@@ -199,20 +199,20 @@ class Graph(SameEngine):
         self.identity = dataclasses.replace(self.identity, engine="onnx")
 
 
-def test_every_process_compares_the_first_texts_of_a_graph(settings: StoreSettings) -> None:
+def test_every_process_compares_the_first_texts_of_a_graph(settings: VectorSettings) -> None:
     require_agreement(settings, Graph(1e-5))
     with pytest.raises(ModelMismatch, match=r"onnx in fp32 gives other vectors"):
         require_agreement(settings, Graph(1e-1))
 
 
 @pytest.mark.parametrize("noise", [float("nan"), float("inf")])
-def test_numbers_that_are_not_finite_never_agree(settings: StoreSettings, noise: float) -> None:
+def test_numbers_that_are_not_finite_never_agree(settings: VectorSettings, noise: float) -> None:
     with pytest.raises(ModelMismatch, match="cosine -1"), np.errstate(invalid="ignore"):
         require_agreement(settings, OtherEngine(noise))
 
 
 def test_inexact_is_accepted_on_request_and_said(
-    settings: StoreSettings, capsys: pytest.CaptureFixture[str]
+    settings: VectorSettings, capsys: pytest.CaptureFixture[str]
 ) -> None:
     require_agreement(settings, OtherEngine(1e-2), allow_inexact=True)
     assert "gives other vectors" in capsys.readouterr().err
@@ -226,14 +226,14 @@ def test_inexact_is_accepted_on_request_and_said(
     ],
 )
 def test_another_model_is_refused_by_the_field_that_differs(
-    settings: StoreSettings, other: HashingEmbedder, difference: str
+    settings: VectorSettings, other: HashingEmbedder, difference: str
 ) -> None:
     with pytest.raises(ModelMismatch, match=difference):
         require_agreement(settings, other, allow_inexact=True)
 
 
 @pytest.mark.parametrize("field", ["weights_sha256", "tokenizer_sha256", "pooling", "similarity"])
-def test_every_field_of_the_model_counts(settings: StoreSettings, field: str) -> None:
+def test_every_field_of_the_model_counts(settings: VectorSettings, field: str) -> None:
     other = HashingEmbedder()
     values = other.identity.to_mapping() | {field: "another"}
     other.identity = ModelIdentity.from_mapping(values)
@@ -253,7 +253,7 @@ class AsObject(OtherEngine):
         )
 
 
-def test_a_model_without_files_is_known_by_its_numbers(settings: StoreSettings) -> None:
+def test_a_model_without_files_is_known_by_its_numbers(settings: VectorSettings) -> None:
     require_agreement(settings, AsObject(1e-6))
     for allowed in (False, True):
         with pytest.raises(ModelMismatch, match=r"cosine 0\.999\d+ .* 0\.99999 is needed"):
@@ -283,7 +283,7 @@ def test_the_precision_of_an_index_is_kept_on_a_cpu(
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setattr("torch.backends.mps.is_available", lambda: False)
     monkeypatch.setattr("sbert_search.base.device.has_onednn", lambda dtype: dtype != torch.float16)
-    settings = StoreSettings(dim=3, identity=stored.to_mapping(), batch_tokens=2048)
+    settings = VectorSettings(dim=3, identity=stored.to_mapping(), batch_tokens=2048)
     kept = with_kept_choices(None, options, settings)
     assert kept.get("precision") == expected
     assert "batch_tokens" not in kept

@@ -84,7 +84,7 @@ def test_words_are_not_drowned_by_high_cosines() -> None:
 
     state = index.state
     settings = replace(state.settings, unrelated_cosine=0.8)
-    state.manifest = replace(state.manifest, settings=settings)
+    state.manifest = state.manifest.with_settings(settings)
     mapped = SearchEngine(index).search("mill name3", 30, vector=query)
     assert [hit.score for hit in mapped] == pytest.approx(
         [scores[hit.doc_id] for hit in mapped], abs=1e-5

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from sbert_search.index.dense import faiss_build
 from sbert_search.index.settings import IndexSpec
-from sbert_search.index.storage.manifest import StoreSettings
+from sbert_search.index.storage.manifest import VectorSettings
 
 DIM = 8
 N_ROWS = 3_000
@@ -51,7 +51,7 @@ def test_a_small_budget_leaves_a_vector_for_each_centroid(
     monkeypatch.setattr(faiss_build, "ADD_ROWS", 500)
     if "PQ4" in factory and "IVF" not in factory:
         segments = segments * 4  # PQ needs 39 vectors for each of 256 codewords
-    settings = StoreSettings(dim=DIM, metric="cosine", spec=IndexSpec(factory=factory))
+    settings = VectorSettings(dim=DIM, metric="cosine", spec=IndexSpec(factory=factory))
     index = faiss_build.train(segments, settings, memory_bytes)
     assert index is not None
     assert index.is_trained
@@ -65,7 +65,7 @@ def test_a_small_budget_leaves_a_vector_for_each_centroid(
 def test_too_few_vectors_are_searched_exactly(
     segments: list[NDArray[np.floating]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    settings = StoreSettings(dim=DIM, metric="cosine", spec=IndexSpec(factory="IVF77,Flat"))
+    settings = VectorSettings(dim=DIM, metric="cosine", spec=IndexSpec(factory="IVF77,Flat"))
     assert faiss_build.train(segments, settings) is None
     assert "IVF77,Flat needs at least 3,003 training vectors and there are 3,000" in (
         capsys.readouterr().err

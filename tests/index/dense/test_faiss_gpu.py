@@ -18,7 +18,7 @@ from sbert_search.index.dense import faiss_gpu, faiss_runtime
 from sbert_search.index.dense.query_plan import Plan, Selection
 from sbert_search.index.settings import IndexSpec
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.index.storage.manifest import Metric, StoreSettings
+from sbert_search.index.storage.manifest import Manifest, Metric, VectorSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.index.upkeep import compaction, merge_policy
 from tests.index.batches import make_batch, some_documents
@@ -117,7 +117,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeFaiss]:
 
 
 def built(path: Path, metric: Metric = "cosine", spec: IndexSpec = SPEC) -> IndexStore:
-    store = IndexStore.create(path, StoreSettings(dim=DIM, metric=metric, spec=spec))
+    store = IndexStore.create(path, Manifest.new(VectorSettings(dim=DIM, metric=metric, spec=spec)))
     with store.writer() as writer:
         writer.commit(make_batch(some_documents(N_ROWS), clustered(N_ROWS, seed=0)))
         writer.finish_build()
@@ -152,7 +152,7 @@ def test_the_file_is_the_one_that_the_cpu_makes(tmp_path: Path, fake: FakeFaiss)
     fake.n_gpus = 0
     faiss_gpu.find_gpu.cache_clear()
     here = built(tmp_path / "cpu")
-    sizes = [s.snapshot.manifest.segments[0].ann for s in (there, here)]
+    sizes = [s.snapshot.manifest.segments[0].vectors["v1"].ann for s in (there, here)]
     assert sizes[0]
     assert sizes[1]
     assert sizes[0].size_bytes == sizes[1].size_bytes
@@ -221,7 +221,7 @@ def test_what_the_device_does_not_do_the_cpu_does_and_says_so(
 ) -> None:
     fall_back(fake, change)
     store = built(tmp_path / "i")
-    assert store.snapshot.manifest.segments[0].ann
+    assert store.snapshot.manifest.segments[0].vectors["v1"].ann
     assert recall(store.snapshot) > 0.99
     assert said in capsys.readouterr().err
 

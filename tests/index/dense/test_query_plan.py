@@ -13,7 +13,7 @@ from sbert_search.index.dense import segment_search
 from sbert_search.index.dense.query_plan import Plan, RowMask, plan
 from sbert_search.index.settings import IndexSpec
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.index.storage.manifest import StoreSettings
+from sbert_search.index.storage.manifest import Manifest, VectorSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.index.upkeep import compaction, merge_policy
 from tests.index.batches import make_batch, some_documents
@@ -34,14 +34,16 @@ SPECS = {
 @pytest.fixture(scope="module", params=SPECS)
 def snapshot(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
     path = tmp_path_factory.mktemp("selection") / "i"
-    store = IndexStore.create(path, StoreSettings(dim=DIM, spec=SPECS[request.param]))
+    store = IndexStore.create(
+        path, Manifest.new(VectorSettings(dim=DIM, spec=SPECS[request.param]))
+    )
     with pytest.MonkeyPatch.context() as patch, store.writer() as writer:
         for module in (compaction, merge_policy):
             patch.setattr(module, "MIN_ANN_ROWS", 500)
         writer.commit(make_batch(some_documents(N_ROWS), clustered(N_ROWS, seed=0)))
         writer.finish_build()
         writer.delete([f"d{i}" for i in range(0, 200)])
-    assert store.snapshot.manifest.segments[0].ann
+    assert store.snapshot.manifest.segments[0].vectors["v1"].ann
     return store.snapshot
 
 

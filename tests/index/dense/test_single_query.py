@@ -14,7 +14,7 @@ from sbert_search.index.dense.segment_search import SingleQuerySearch
 from sbert_search.index.settings import IndexSpec
 from sbert_search.index.shards.store import ShardedStore, ShardedStores
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.index.storage.manifest import Metric, StoreSettings
+from sbert_search.index.storage.manifest import Manifest, Metric, VectorSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.index.upkeep import compaction, merge_policy
 from tests.index.batches import make_batch, some_documents, some_vectors
@@ -40,8 +40,8 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 
 def made(path: Path, spec: IndexSpec, metric: Metric = "cosine") -> IndexStore:
-    settings = StoreSettings(dim=8, spec=spec, metric=metric)
-    store = IndexStore.create(path / "i", settings)
+    settings = VectorSettings(dim=8, spec=spec, metric=metric)
+    store = IndexStore.create(path / "i", Manifest.new(settings))
     with store.writer() as writer:
         writer.commit(make_batch(some_documents(N), some_vectors(N, seed=1)))
         writer.finish_build()
@@ -75,8 +75,8 @@ def test_the_short_way_finds_the_same_bits(
 def test_the_short_way_over_shards_finds_the_same_bits(
     tmp_path: Path, taken: list[bool], factory: str
 ) -> None:
-    settings = StoreSettings(dim=8, spec=IndexSpec(factory=factory, nprobe=4))
-    ShardedStores(3).create(tmp_path / "i", settings, {"year": "int64"})
+    settings = VectorSettings(dim=8, spec=IndexSpec(factory=factory, nprobe=4))
+    ShardedStores(3).create(tmp_path / "i", Manifest.new(settings, {"year": "int64"}))
     store = ShardedStore.open(tmp_path / "i")
     with store.writer() as writer:
         writer.commit(make_batch(some_documents(N), some_vectors(N, seed=1)))
@@ -114,7 +114,7 @@ def test_faiss_searches_no_segment_if_one_has_too_few_rows() -> None:
     segment: Any = None
     index: Any = Unused()
     parts = [single_query._Searched(segment, index, own) for own in plans]
-    settings = StoreSettings(dim=8, spec=IndexSpec(factory="HNSW16"))
+    settings = VectorSettings(dim=8, spec=IndexSpec(factory="HNSW16"))
     assert SingleQuerySearch(parts, settings).nearest(QUERIES[:1], K) is None
 
 

@@ -17,14 +17,16 @@ from numpy.typing import NDArray
 
 from sbert_search.index.settings import LexicalSettings
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.index.storage.manifest import BuildCursor, StoreSettings
+from sbert_search.index.storage.manifest import BuildCursor, Manifest, VectorSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.index.writer import IndexWriter
 from sbert_search.records import Document
 from tests.index.batches import make_batch
 
 DIM = 4
-SETTINGS = StoreSettings(dim=DIM, metric="dot", lexical=LexicalSettings(language="none"))
+EMPTY = Manifest.new(
+    VectorSettings(dim=DIM, metric="dot"), {"v": "int64"}, lexical=LexicalSettings(language="none")
+)
 
 Model = dict[str, tuple[str, tuple[tuple[float, ...], ...]]]
 """Text and vectors of each document by id, in the order of the rows."""
@@ -138,7 +140,7 @@ def random_operation(rng: random.Random, model: Model, number: int) -> Operation
 
 def new_index(path: Path, operations: Sequence[Operation] = ()) -> Model:
     """Make an index by operations and return what it holds."""
-    store = IndexStore.create(path, SETTINGS, {"v": "int64"})
+    store = IndexStore.create(path, EMPTY)
     model: Model = {}
     with store.writer() as writer:
         for operation in operations:

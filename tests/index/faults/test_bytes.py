@@ -12,7 +12,7 @@ import pytest
 
 from sbert_search.errors import CorruptIndex, NotAnIndex
 from sbert_search.index.storage import segments
-from sbert_search.index.storage.manifest import StoreSettings
+from sbert_search.index.storage.manifest import Manifest, VectorSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.index.upkeep.check import check
 from tests.faults import FULL, keep_result
@@ -88,7 +88,7 @@ def test_every_flip_and_every_cut_of_postings_changes_no_answer(small: Path) -> 
 
 def test_a_random_flip_in_a_large_index_is_reported_by_file_name(fast_path: Path) -> None:
     rng, path = random.Random(SEED), fast_path / "i"
-    store = IndexStore.create(path, StoreSettings(dim=384))
+    store = IndexStore.create(path, Manifest.new(VectorSettings(dim=384)))
     with store.writer() as writer:
         for i in range(LARGE_ROWS // 5000):
             writer.commit(make_batch(some_documents(5000, f"{i}-"), some_vectors(5000, 384, i)))

@@ -12,7 +12,7 @@ import pytest
 
 from sbert_search.index import settings as spec
 from sbert_search.index.settings import IndexSpec
-from sbert_search.index.storage.manifest import Metric, StoreSettings
+from sbert_search.index.storage.manifest import Manifest, Metric, VectorSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.index.upkeep import compaction, merge_policy
 from tests.cli.process import ROOT, environment
@@ -38,8 +38,8 @@ def test_no_answer_depends_on_threads_batches_or_restarts(
     for module in (compaction, merge_policy, spec):
         monkeypatch.setattr(module, "MIN_ANN_ROWS", 500)
     for name, (factory, metric) in INDEXES.items():
-        chosen = StoreSettings(dim=DIM, metric=metric, spec=IndexSpec(factory=factory))
-        with IndexStore.create(tmp_path / name, chosen).writer() as writer:
+        chosen = VectorSettings(dim=DIM, metric=metric, spec=IndexSpec(factory=factory))
+        with IndexStore.create(tmp_path / name, Manifest.new(chosen)).writer() as writer:
             writer.commit(make_batch(some_documents(3000), some_vectors(3000, DIM)))
             writer.compact()
             writer.commit(make_batch(some_documents(200, "e"), some_vectors(200, DIM, 2)))

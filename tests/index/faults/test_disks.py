@@ -19,7 +19,7 @@ from sbert_search.index.upkeep.check import check
 from tests.base.limits import limited, open_descriptors
 from tests.faults import FULL, keep_result
 from tests.index.faults.model import (
-    SETTINGS,
+    EMPTY,
     Model,
     Operation,
     applied,
@@ -143,7 +143,7 @@ def test_a_read_only_folder_is_searched_but_not_written(tmp_path: Path) -> None:
             ):
                 pass
             with pytest.raises(IndexStoreError, match="No index can be made at"):
-                IndexStore.create(path.parent / ("j" if is_mounted else "i/j"), SETTINGS)
+                IndexStore.create(path.parent / ("j" if is_mounted else "i/j"), EMPTY)
         path.chmod(0o755) if not is_mounted else None
 
 

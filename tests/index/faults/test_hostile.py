@@ -23,7 +23,7 @@ from sbert_search.index import settings as spec
 from sbert_search.index.dense import faiss_file, faiss_runtime
 from sbert_search.index.settings import IndexSpec
 from sbert_search.index.storage import manifest as manifests
-from sbert_search.index.storage.manifest import NAME, FileRecord, StoreSettings
+from sbert_search.index.storage.manifest import NAME, FileRecord, Manifest, VectorSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.index.upkeep import compaction, merge_policy
 from tests.faults import FULL, keep_result
@@ -52,11 +52,11 @@ def counted(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """600 rows under an IVF file, and some dead ones."""
-    settings = StoreSettings(dim=8, spec=IndexSpec(factory="IVF8,Flat", nprobe=8))
+    settings = VectorSettings(dim=8, spec=IndexSpec(factory="IVF8,Flat", nprobe=8))
     with pytest.MonkeyPatch.context() as patch:
         for module in (compaction, merge_policy, spec):
             patch.setattr(module, "MIN_ANN_ROWS", 500)
-        store = IndexStore.create(tmp_path_factory.mktemp("sound") / "i", settings)
+        store = IndexStore.create(tmp_path_factory.mktemp("sound") / "i", Manifest.new(settings))
         with store.writer() as writer:
             writer.commit(make_batch(some_documents(600), some_vectors(600)))
             writer.compact()
@@ -82,7 +82,7 @@ def rewrite(index: Path, *keys: str | int, value: object) -> None:
 
 
 DOCS = ("segments", 0, "docs", "name")
-VECTORS = ("segments", 0, "vectors", "size_bytes")
+VECTORS = ("segments", 0, "vectors", "v1", "file", "size_bytes")
 
 
 @pytest.mark.parametrize(
@@ -93,13 +93,13 @@ VECTORS = ("segments", 0, "vectors", "size_bytes")
         (DOCS, "seg/../seg/000000.docs.arrow"),
         (DOCS, "seg/000000.docs.arrow\n"),
         (DOCS, "seg/000000.vec.npy"),
-        (("segments", 0, "ann", "name"), "ann/../../x.faiss"),
+        (("segments", 0, "vectors", "v1", "ann", "name"), "ann/../../x.faiss"),
         (("tombstones", 0, "file", "name"), "del/../MANIFEST.json"),
         (VECTORS, 2**62),
         (VECTORS, -1),
         (("segments", 0, "n_rows"), 2**62),
         (("segments", 0, "row_end"), 2**62),
-        (("settings", "dim"), 65_536),
+        (("vectors", "v1", "dim"), 65_536),
         (("next_row",), 2**63),
         (("next_file",), 10**12),
         (("tombstones", 0, "n_rows"), 2**40),
@@ -150,7 +150,7 @@ def with_faiss_file(index: Path, other: Any) -> None:
         faiss.write_index(other, faiss.PyCallbackIOWriter(file.write))
     manifest = manifests.read(folder)
     record = FileRecord(name="ann/000099.faiss", size_bytes=file.n_bytes, xxh3_128=file.digest)
-    segment = dataclasses.replace(manifest.segments[0], ann=record)
+    segment = manifest.segments[0].with_ann("v1", record)
     manifests.write(folder, dataclasses.replace(manifest, segments=(segment,)))
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.index.building.ingest import ingest
-from sbert_search.index.storage.manifest import BuildCursor, StoreSettings
+from sbert_search.index.storage.manifest import BuildCursor, Manifest, VectorSettings
 from sbert_search.index.store import IndexStore
 from tests.faults import FULL, keep_result
 from tests.index.upserts import (
@@ -57,7 +57,7 @@ def test_the_last_row_of_every_id_stands_and_counts_are_those_of_a_dict() -> Non
 def test_a_build_that_is_stopped_again_and_again_counts_as_a_dict(tmp_path: Path) -> None:
     stream = replace(draw_stream(0, 0), n_ids=700, n_states=3, skew="even", blank=0.05)
     rows = draw_rows(stream, random.Random(0), 6_000)
-    store = IndexStore.create(tmp_path / "i", StoreSettings(dim=DIM, metric="dot"))
+    store = IndexStore.create(tmp_path / "i", Manifest.new(VectorSettings(dim=DIM, metric="dot")))
     for stop_after in (0, 7, 1, 25, None):
         reader, counts = Rows(rows, 100, stop_after), None
         store = IndexStore.open(store.path)

@@ -15,7 +15,7 @@ from sqlglot import exp
 from sbert_search.errors import QueryError
 from sbert_search.index.filters import conditions, syntax
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.index.storage.manifest import ColumnType, StoreSettings
+from sbert_search.index.storage.manifest import ColumnType, Manifest, VectorSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.records import Document, MetadataValue
 from tests.index.batches import make_batch, some_vectors
@@ -52,7 +52,7 @@ def values_of(i: int) -> dict[str, MetadataValue]:
 def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
     """20 documents of two passages each, in two segments; the first segment lacks a column."""
     path = tmp_path_factory.mktemp("filters") / "i"
-    store = IndexStore.create(path, StoreSettings(dim=8), {"year": "int64"})
+    store = IndexStore.create(path, Manifest.new(VectorSettings(dim=8), {"year": "int64"}))
     documents = [Document(f"d{i}", "x", title=f"T{i}", metadata=values_of(i)) for i in range(20)]
     old = [Document("old1", "x", metadata={"year": 2005}), Document("old2", "x")]
     with store.writer() as writer:
@@ -281,7 +281,7 @@ def test_a_node_with_an_argument_that_is_not_read_is_refused(
 def lists(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
     """Documents with lists, in two segments of which the first lacks the columns."""
     path = tmp_path_factory.mktemp("lists") / "i"
-    store = IndexStore.create(path, StoreSettings(dim=8))
+    store = IndexStore.create(path, Manifest.new(VectorSettings(dim=8)))
     rows: dict[str, dict[str, MetadataValue]] = {
         "a": {"tags": ["Red", "mill"], "sizes": [1, 2**53 + 1], "days": [date(2024, 1, 31)]},
         "b": {"tags": ["ÉTÉ"], "sizes": [-7]},
@@ -330,7 +330,7 @@ def test_lists_and_cases(lists: Snapshot, where: str, expected: str | None) -> N
 
 
 def test_lower_maps_each_character_to_one(tmp_path: Path) -> None:
-    store = IndexStore.create(tmp_path / "i", StoreSettings(dim=8))
+    store = IndexStore.create(tmp_path / "i", Manifest.new(VectorSettings(dim=8)))
     titles = ["STRASSE", "Straße", "İ", "ΟΔΟΣ"]
     documents = [Document(f"d{i}", "x", title=title) for i, title in enumerate(titles)]
     with store.writer() as writer:
@@ -351,7 +351,7 @@ def test_a_chain_of_thousands_is_no_nesting(snapshot: Snapshot) -> None:
 
 
 def test_deletion_takes_what_the_filter_selects_and_no_more(tmp_path: Path) -> None:
-    store = IndexStore.create(tmp_path / "i", StoreSettings(dim=8))
+    store = IndexStore.create(tmp_path / "i", Manifest.new(VectorSettings(dim=8)))
     titles = ["keep one", "drop", "keep two", ""]
     with store.writer() as writer:
         documents = [Document(f"d{i}", "x", title=title) for i, title in enumerate(titles)]
@@ -389,7 +389,7 @@ def test_filters_run_without_torch_or_faiss(tmp_path: Path) -> None:
 
 def test_a_metadata_column_named_as_a_document_s_own_is_told_apart(tmp_path: Path) -> None:
     columns: dict[str, ColumnType] = {"doc_id": "string", "title": "int64", "year": "int64"}
-    store = IndexStore.create(tmp_path / "i", StoreSettings(dim=8), columns)
+    store = IndexStore.create(tmp_path / "i", Manifest.new(VectorSettings(dim=8), columns))
     documents = [
         Document("a", "x", title="T", metadata={"doc_id": "b", "title": 1}),
         Document("b", "x", title="U", metadata={"doc_id": "a"}),
@@ -410,7 +410,7 @@ def test_a_metadata_column_named_as_a_document_s_own_is_told_apart(tmp_path: Pat
 
 def test_a_metadata_column_may_begin_like_a_prefix(tmp_path: Path) -> None:
     columns: dict[str, ColumnType] = {"meta.title": "string", "own.title": "string"}
-    store = IndexStore.create(tmp_path / "i", StoreSettings(dim=8), columns)
+    store = IndexStore.create(tmp_path / "i", Manifest.new(VectorSettings(dim=8), columns))
     documents = [
         Document("a", "x", title="T", metadata={"meta.title": "x", "own.title": "y"}),
         Document("b", "x", title="x", metadata={"own.title": "T"}),
@@ -429,7 +429,7 @@ def test_a_metadata_column_may_begin_like_a_prefix(tmp_path: Path) -> None:
 
 def test_a_name_with_two_meanings_is_refused(tmp_path: Path) -> None:
     columns: dict[str, ColumnType] = {"title": "string", "meta.title": "string"}
-    store = IndexStore.create(tmp_path / "i", StoreSettings(dim=8), columns)
+    store = IndexStore.create(tmp_path / "i", Manifest.new(VectorSettings(dim=8), columns))
     document = Document("a", "x", metadata={"title": "t"})
     with store.writer() as writer:
         writer.commit(make_batch([document], some_vectors(2), [2]))

@@ -21,7 +21,7 @@ from sbert_search.index.lexical.analyzer import TermReader
 from sbert_search.index.settings import LexicalSettings
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage import segments as npy
-from sbert_search.index.storage.manifest import LexicalRecord, StoreSettings
+from sbert_search.index.storage.manifest import LexicalRecord, Manifest, VectorSettings
 from sbert_search.index.storage.segment_writer import record_of
 from sbert_search.index.store import IndexStore
 from sbert_search.index.upkeep.check import check
@@ -41,8 +41,10 @@ DOCUMENTS = [doc for _, doc in zip(range(400), stdlib_documents(), strict=False)
 
 
 def new_store(path: Path, lexical: LexicalSettings | None = None) -> IndexStore:
-    settings = StoreSettings(dim=2, metric="dot", lexical=lexical or LexicalSettings())
-    return IndexStore.create(path, settings, {"year": "int64"})
+    settings = VectorSettings(dim=2, metric="dot")
+    return IndexStore.create(
+        path, Manifest.new(settings, {"year": "int64"}, lexical=lexical or LexicalSettings())
+    )
 
 
 def put(
@@ -259,7 +261,7 @@ def test_stop_words_may_be_a_list(tmp_path: Path) -> None:
     own = LexicalSettings(stop_words=["the", "of"])  # type: ignore[arg-type]
     with store.writer() as writer:
         writer.set_lexical(own)
-    assert IndexStore.open(tmp_path / "i").snapshot.settings.lexical == own
+    assert IndexStore.open(tmp_path / "i").snapshot.manifest.lexical == own
     assert own.stop_words == ("the", "of")
 
 
@@ -278,7 +280,9 @@ def test_a_new_index_needs_a_known_language_also_with_own_stop_words() -> None:
 
 
 def test_an_index_without_lexical_data_says_how_to_get_them(tmp_path: Path) -> None:
-    store = IndexStore.create(tmp_path / "i", StoreSettings(dim=2, metric="dot"), {"year": "int64"})
+    store = IndexStore.create(
+        tmp_path / "i", Manifest.new(VectorSettings(dim=2, metric="dot"), {"year": "int64"})
+    )
     put(store, DOCUMENTS[:5])
     with pytest.raises(NoLexicalData, match="index lexical"):
         _ = store.snapshot.lexical
@@ -335,7 +339,9 @@ def test_postings_of_a_large_segment_are_counted_in_slices(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(posting_files, "SLICE_DOCS", 60)
-    store = IndexStore.create(tmp_path / "i", StoreSettings(dim=2, metric="dot"), {"year": "int64"})
+    store = IndexStore.create(
+        tmp_path / "i", Manifest.new(VectorSettings(dim=2, metric="dot"), {"year": "int64"})
+    )
     put(store, DOCUMENTS)
     with store.writer() as writer:
         writer.set_lexical(LexicalSettings())

@@ -17,7 +17,7 @@ from sbert_search.index.lexical.analyzer import STOP_WORD, TermReader
 from sbert_search.index.lexical.vocabulary import is_listed
 from sbert_search.index.settings import LexicalSettings
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.index.storage.manifest import SegmentRecord, StoreSettings
+from sbert_search.index.storage.manifest import Manifest, SegmentRecord, VectorSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.index.upkeep.check import check
 from sbert_search.records import Document
@@ -177,8 +177,8 @@ def test_a_compaction_at_any_step_of_opening_loses_no_words(fast_path: Path) -> 
 
 
 def test_an_index_without_lexical_data_has_no_words(tmp_path: Path) -> None:
-    settings = StoreSettings(dim=2, metric="dot")
-    store = IndexStore.create(tmp_path / "i", settings, {"year": "int64"})
+    settings = VectorSettings(dim=2, metric="dot")
+    store = IndexStore.create(tmp_path / "i", Manifest.new(settings, {"year": "int64"}))
     put(store, DOCUMENTS[:5])
     with pytest.raises(NoLexicalData, match="index lexical"):
         _ = store.snapshot.vocabulary

@@ -13,7 +13,7 @@ from sbert_search.index.index import Index
 from sbert_search.index.settings import LexicalSettings
 from sbert_search.index.shards.store import ShardedStore, ShardedStores
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.index.storage.manifest import ColumnType, StoreSettings
+from sbert_search.index.storage.manifest import Manifest, VectorSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.index.writer import IndexWriter
 from sbert_search.records import Document, Hit
@@ -26,21 +26,12 @@ WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta"]
 MODES: tuple[SearchMode, ...] = ("dense", "lexical", "hybrid")
 
 
-def settings(lexical: bool = True) -> StoreSettings:
-    """Return settings of an index whose vectors are given."""
-    return StoreSettings(
-        dim=DIM,
-        metric="dot",
-        identity=no_model(DIM, "dot").to_mapping(),
-        lexical=LexicalSettings(language="none") if lexical else None,
-    )
-
-
 def created(folder: Path, n_shards: int) -> tuple[IndexStore, ShardedStore]:
     """Make one index and a sharded one, both empty."""
-    columns: dict[str, ColumnType] = {"year": "int64"}
-    one = IndexStore.create(folder / "one", settings(), columns)
-    sharded = ShardedStores(n_shards).create(folder / "sharded", settings(), columns)
+    settings = VectorSettings(dim=DIM, metric="dot", identity=no_model(DIM, "dot").to_mapping())
+    empty = Manifest.new(settings, {"year": "int64"}, lexical=LexicalSettings(language="none"))
+    one = IndexStore.create(folder / "one", empty)
+    sharded = ShardedStores(n_shards).create(folder / "sharded", empty)
     assert isinstance(sharded, ShardedStore)
     return one, sharded
 

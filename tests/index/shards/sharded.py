@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sbert_search.index.shards.store import ShardedStore, ShardedStores
-from tests.index.faults.model import SETTINGS, Model, Operation, applied, apply
+from tests.index.faults.model import EMPTY, Model, Operation, applied, apply
 
 N_SHARDS = 3
 
 
 def new_sharded(path: Path, operations: Sequence[Operation] = ()) -> Model:
     """Make a sharded index by operations and return what it holds."""
-    ShardedStores(N_SHARDS).create(path, SETTINGS, {"v": "int64"})
+    ShardedStores(N_SHARDS).create(path, EMPTY)
     model: Model = {}
     with ShardedStore.open(path).writer() as writer:
         for operation in operations:

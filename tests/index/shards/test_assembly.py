@@ -12,7 +12,7 @@ from sbert_search.index.index import Index
 from sbert_search.index.shards.manifest import shards_of
 from sbert_search.index.shards.store import ShardedStore, assemble, rows_from
 from sbert_search.index.shards.upkeep import check_shards
-from sbert_search.index.storage.manifest import ColumnType, StoreSettings
+from sbert_search.index.storage.manifest import ColumnType, Manifest, VectorSettings
 from sbert_search.index.store import IndexStore
 from tests.faults import every_step
 from tests.index.batches import make_batch, some_documents, some_vectors
@@ -29,12 +29,14 @@ def parts_at(folder: Path, wrong: str = "") -> list[Path]:
         numbers[5] = (numbers[5] + 1) % 3
     parts = []
     for number in range(3):
-        settings = StoreSettings(dim=8, metric="dot" if wrong == "metric" and number else "cosine")
+        settings = VectorSettings(dim=8, metric="dot" if wrong == "metric" and number else "cosine")
         first = 0 if wrong == "rows" else rows_from(number)
         columns: dict[str, ColumnType] = {"year": "int64", "volume": "int64"}
         if wrong == "column" and number:
             columns["volume"] = "string"
-        store = IndexStore.create(folder / f"p{number}", settings, columns, first_row=first)
+        store = IndexStore.create(
+            folder / f"p{number}", Manifest.new(settings, columns, next_row=first)
+        )
         own = [d for d, n in zip(documents, numbers, strict=True) if n == number]
         with store.writer() as writer:
             writer.commit(make_batch(own, vectors[numbers == number]))
@@ -47,7 +49,9 @@ def test_a_row_of_a_deleted_document_counts_as_a_row_of_its_part(tmp_path: Path)
     numbers = shards_of([f"d{n}" for n in range(N_DOCS)], 2)
     for number, n_docs in enumerate((1, 10)):
         own = [d for d, n in zip(some_documents(N_DOCS), numbers, strict=True) if n == number]
-        store = IndexStore.create(tmp_path / f"p{number}", StoreSettings(dim=8), {"year": "int64"})
+        store = IndexStore.create(
+            tmp_path / f"p{number}", Manifest.new(VectorSettings(dim=8), {"year": "int64"})
+        )
         with store.writer() as writer:
             writer.commit(make_batch(own[:n_docs], some_vectors(n_docs)))
         paths.append(store.path)
@@ -61,7 +65,7 @@ def test_another_folder_in_the_place_of_a_part_is_not_taken_for_the_part(tmp_pat
     parts = parts_at(tmp_path / "parts")
     (tmp_path / "whole").mkdir()
     other = IndexStore.create(
-        tmp_path / "whole" / "shard-0000", StoreSettings(dim=8, metric="cosine"), {}
+        tmp_path / "whole" / "shard-0000", Manifest.new(VectorSettings(dim=8, metric="cosine"), {})
     )
     with pytest.raises(IndexStoreError, match=r"shard-0000 exists already, so .*p0 cannot be"):
         assemble(tmp_path / "whole", parts)
@@ -140,7 +144,7 @@ def test_parts_whose_integers_float64_would_round_are_refused(tmp_path: Path) ->
     for number, value in enumerate((2**53 + 1, 0.5)):
         (first, *_) = (i for i, n in zip(ids, numbers, strict=True) if n == number)
         out = tmp_path / f"p{number}"
-        IndexStore.create(out, StoreSettings(dim=8), {}, first_row=rows_from(number))
+        IndexStore.create(out, Manifest.new(VectorSettings(dim=8), {}, next_row=rows_from(number)))
         Index.open(out).add([{"_id": first, "text": "x", "n": value}], vectors=np.eye(1, 8))
         parts.append(out)
     with pytest.raises(IndexStoreError, match=r"p0: the metadata column 'n' holds integers that"):

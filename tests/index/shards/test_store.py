@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import os
 import re
 import resource
@@ -40,7 +41,7 @@ from sbert_search.index.storage import segments
 from sbert_search.index.storage.manifest import BuildCursor
 from sbert_search.index.store import IndexStore
 from tests.index.batches import make_batch, some_documents, some_vectors
-from tests.index.faults.model import DIM, SETTINGS, Operation, apply, contents
+from tests.index.faults.model import DIM, EMPTY, Operation, apply, contents
 from tests.index.shards.sharded import N_SHARDS, new_sharded
 
 PUT = Operation("put", tuple((f"d{i}", 0, 1) for i in range(12)))
@@ -203,13 +204,13 @@ def test_other_folders_are_refused(sharded: Path, tmp_path: Path) -> None:
     with pytest.raises(NotAnIndex, match="no such folder"):
         ShardedStore.open(tmp_path / "absent")
     with pytest.raises(IndexStoreError, match="already holds an index"):
-        ShardedStores(3).create(sharded, SETTINGS)
+        ShardedStores(3).create(sharded, EMPTY)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes.txt").touch()
     with pytest.raises(IndexStoreError, match=r"not empty \(it holds 'notes\.txt'\)"):
-        ShardedStores(3).create(tmp_path / "full", SETTINGS)
+        ShardedStores(3).create(tmp_path / "full", EMPTY)
     with pytest.raises(ConfigError, match="number of shards is 0"):
-        ShardedStores(0).create(tmp_path / "none", SETTINGS)
+        ShardedStores(0).create(tmp_path / "none", EMPTY)
 
 
 def test_a_build_goes_on_only_with_its_number_of_shards(sharded: Path, tmp_path: Path) -> None:
@@ -220,7 +221,7 @@ def test_a_build_goes_on_only_with_its_number_of_shards(sharded: Path, tmp_path:
 def test_a_build_over_an_index_of_the_other_kind_is_refused_before_sources_are_read(
     sharded: Path, tmp_path: Path
 ) -> None:
-    IndexStore.create(tmp_path / "one", SETTINGS)
+    IndexStore.create(tmp_path / "one", EMPTY)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes.txt").touch()
     absent = tmp_path / "absent.jsonl"
@@ -240,7 +241,9 @@ def test_the_segments_of_a_build_depend_on_blocks_and_not_on_commits(tmp_path: P
     documents, vectors = some_documents(60), some_vectors(60, DIM)
     segments = []
     for name, borders in (("whole", ()), ("parts", (3, 4, 35, 36, 37))):
-        ShardedStores(N_SHARDS).create(tmp_path / name, SETTINGS, {"year": "int64"})
+        ShardedStores(N_SHARDS).create(
+            tmp_path / name, dataclasses.replace(EMPTY, columns={"year": "int64"})
+        )
         cuts = sorted({0, 30, 60, *borders})  # blocks of 30 documents
         for start, end in pairwise(cuts):
             with ShardedStore.open(tmp_path / name).writer() as writer:  # a resumed build
@@ -253,7 +256,10 @@ def test_the_segments_of_a_build_depend_on_blocks_and_not_on_commits(tmp_path: P
         snapshot = ShardedStore.open(tmp_path / name).snapshot
         segments.append(
             [
-                [(s.row_start, s.row_end, s.n_rows, s.vectors.xxh3_128) for s in m.segments]
+                [
+                    (s.row_start, s.row_end, s.n_rows, s.vectors["v1"].file.xxh3_128)
+                    for s in m.segments
+                ]
                 for m in snapshot.manifests
             ]
         )
@@ -272,7 +278,7 @@ def test_a_writer_has_few_files_open_and_says_how_to_allow_more(tmp_path: Path) 
     with pytest.raises(ConfigError, match="a new index has at most 128"):
         Index.build(tmp_path / "absent.jsonl", out=tmp_path / "many", n_shards=129)
     path = tmp_path / "i"
-    ShardedStores(8).create(path, SETTINGS)
+    ShardedStores(8).create(path, EMPTY)
     before = n_open()
     store = ShardedStore.open(path)
     with store.writer():

@@ -13,7 +13,7 @@ from sbert_search.errors import IndexStoreError
 from sbert_search.index import settings as spec
 from sbert_search.index.shards.store import ShardedStore, ShardedStores
 from sbert_search.index.shards.upkeep import check_shards, commit_best
-from sbert_search.index.storage.manifest import StoreSettings
+from sbert_search.index.storage.manifest import Manifest, VectorSettings
 from sbert_search.index.tuning import settings, sweep
 from sbert_search.index.tuning import settings as candidates
 from sbert_search.index.tuning.settings import Budget, Family, TuneSettings
@@ -34,7 +34,9 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ShardedStore:
     monkeypatch.setattr(sweep, "TINY_BUILD_ROWS", 1_000)
     kinds = [Family("IVF{lists},SQ8", (2, 4)), Family("HNSW16")]
     monkeypatch.setattr("sbert_search.index.tuning.tune.families", lambda n_rows, dim: kinds)
-    ShardedStores(2).create(tmp_path / "i", StoreSettings(dim=DIM), {"year": "int64"})
+    ShardedStores(2).create(
+        tmp_path / "i", Manifest.new(VectorSettings(dim=DIM), {"year": "int64"})
+    )
     store = ShardedStore.open(tmp_path / "i")
     with store.writer() as writer:
         writer.commit(make_batch(some_documents(N_ROWS), clustered(N_ROWS, 0)))
@@ -110,7 +112,9 @@ def test_an_index_of_another_metric_in_the_place_of_the_measured_one_is_refused(
 ) -> None:
     def sweep_and_replace(*arguments: Any) -> Any:
         store.path.rename(store.path.with_name("old"))
-        ShardedStores(2).create(store.path, StoreSettings(dim=DIM, metric="dot"), {"year": "int64"})
+        ShardedStores(2).create(
+            store.path, Manifest.new(VectorSettings(dim=DIM, metric="dot"), {"year": "int64"})
+        )
         with ShardedStore.open(store.path).writer() as writer:
             writer.commit(make_batch(some_documents(600, "new"), clustered(600, 5)))
         return sweep.sweep(*arguments)

@@ -14,7 +14,7 @@ from sbert_search import Index
 from sbert_search.errors import CorpusError, IndexStoreError
 from sbert_search.index.building.build import BuildSettings
 from sbert_search.index.storage.columns import metadata_array
-from sbert_search.index.storage.manifest import ColumnType, StoreSettings
+from sbert_search.index.storage.manifest import ColumnType, Manifest, VectorSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.index.upkeep.check import check
 from sbert_search.index.writer import IndexWriter
@@ -65,7 +65,7 @@ def test_a_row_that_would_round_an_integer_is_refused_by_name(
 
 
 def test_columns_of_a_writer_widen_only_where_no_integer_is_rounded(tmp_path: Path) -> None:
-    store = IndexStore.create(tmp_path / "i", StoreSettings(dim=8), {"n": "int64"})
+    store = IndexStore.create(tmp_path / "i", Manifest.new(VectorSettings(dim=8), {"n": "int64"}))
     with store.writer() as writer:
         put(writer, [2**60, -(2**53)], "a")
         writer.add_columns({"n": "float64"})  # float64 holds these exactly
@@ -73,7 +73,7 @@ def test_columns_of_a_writer_widen_only_where_no_integer_is_rounded(tmp_path: Pa
         writer.compact()
     assert values_in(store) == {"a0": 2**60, "a1": -(2**53), "b0": 0.5}
     assert store.snapshot.segments[0].record.columns == {"n": "float64"}
-    store = IndexStore.create(tmp_path / "j", StoreSettings(dim=8), {"n": "int64"})
+    store = IndexStore.create(tmp_path / "j", Manifest.new(VectorSettings(dim=8), {"n": "int64"}))
     with store.writer() as writer:
         put(writer, [WIDE], "a")
         with pytest.raises(IndexStoreError, match="'n' holds integers in the index that float64"):
@@ -100,7 +100,7 @@ LISTS: dict[str, list[MetadataValue]] = {
 
 @pytest.mark.parametrize("kind", LISTS)
 def test_lists_are_stored_and_merged_as_they_are(tmp_path: Path, kind: ColumnType) -> None:
-    store = IndexStore.create(tmp_path / "i", StoreSettings(dim=8), {"n": kind})
+    store = IndexStore.create(tmp_path / "i", Manifest.new(VectorSettings(dim=8), {"n": kind}))
     values = LISTS[kind]
     with store.writer() as writer:
         put(writer, values, "a")

@@ -20,7 +20,7 @@ from sbert_search.errors import (
     SbertSearchError,
 )
 from sbert_search.index.index import Index
-from sbert_search.index.storage.manifest import StoreSettings
+from sbert_search.index.storage.manifest import Manifest, VectorSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.index.upkeep.check import check
 from tests.index.batches import make_batch, some_documents, some_vectors
@@ -28,7 +28,7 @@ from tests.index.faults.happenings import digest
 
 
 def made(path: Path, n_docs: int = 4, prefix: str = "d") -> IndexStore:
-    store = IndexStore.create(path, StoreSettings(dim=8), {"year": "int64"})
+    store = IndexStore.create(path, Manifest.new(VectorSettings(dim=8), {"year": "int64"}))
     with store.writer() as writer:
         writer.commit(make_batch(some_documents(n_docs, prefix), some_vectors(n_docs)))
     return store
@@ -63,7 +63,7 @@ def test_a_linked_sub_folder_is_refused_and_what_it_leads_to_is_untouched(
     for file in victim.rglob("*"):
         os.utime(file, (0, 0))
     before = files_of(victim)
-    index = IndexStore.create(tmp_path / "i", StoreSettings(dim=8)).path
+    index = IndexStore.create(tmp_path / "i", Manifest.new(VectorSettings(dim=8))).path
     shutil.rmtree(index / name)
     (index / name).symlink_to(victim / name)
     with (
@@ -126,7 +126,7 @@ def test_a_manifest_that_was_brought_back_is_not_written_over(tmp_path: Path) ->
 
 def test_a_state_whose_files_are_gone_gets_no_commit_though_they_are_open(tmp_path: Path) -> None:
     store = made(tmp_path / "i")
-    (tmp_path / "i" / store.snapshot.manifest.segments[0].vectors.name).unlink()
+    (tmp_path / "i" / store.snapshot.manifest.segments[0].vectors["v1"].file.name).unlink()
     with pytest.raises(CorruptIndex, match="no such file"), store.writer():
         pass
 

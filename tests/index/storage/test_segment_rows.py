@@ -19,7 +19,13 @@ from sbert_search.index.settings import IndexSpec
 from sbert_search.index.storage import ids
 from sbert_search.index.storage import manifest as manifests
 from sbert_search.index.storage import segments as npy
-from sbert_search.index.storage.manifest import FileRecord, Manifest, SegmentRecord, StoreSettings
+from sbert_search.index.storage.manifest import (
+    FileRecord,
+    Manifest,
+    SegmentRecord,
+    VectorFiles,
+    VectorSettings,
+)
 from sbert_search.index.store import IndexStore
 from sbert_search.records import Document
 from tests.index.batches import make_batch, some_documents, some_vectors
@@ -92,7 +98,7 @@ def test_ids_with_equal_hashes_are_told_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ids, "hash_ids", lambda names: np.full(len(names), 7, np.uint64))
-    store = IndexStore.create(tmp_path / "i", StoreSettings(dim=8))
+    store = IndexStore.create(tmp_path / "i", Manifest.new(VectorSettings(dim=8)))
     with store.writer() as writer:
         writer.commit(make_batch(some_documents(5), some_vectors(5)))
         writer.commit(make_batch(some_documents(5, "e"), some_vectors(5)))
@@ -160,16 +166,16 @@ def segment(number: int, start: int, end: int) -> SegmentRecord:
         row_end=end,
         n_rows=end - start,
         n_docs=1,
-        max_norm=1.0,
         columns={},
         docs=docs,
-        vectors=vectors,
+        vectors={"v1": VectorFiles(file=vectors, max_norm=1.0)},
         ids=table,
     )
 
 
 def test_a_manifest_with_the_right_hash_and_a_wrong_content_is_refused() -> None:
-    good = Manifest(settings=StoreSettings(dim=8), next_row=9, segments=(segment(1, 0, 9),))
+    empty = Manifest.new(VectorSettings(dim=8), next_row=9)
+    good = dataclasses.replace(empty, segments=(segment(1, 0, 9),))
     assert manifests.decode(manifests.encode(good)) == good
     text = manifests.encode(good).partition(b"\n")[2]
     for old, new, reason in (
@@ -180,6 +186,14 @@ def test_a_manifest_with_the_right_hash_and_a_wrong_content_is_refused() -> None
         (b'"dim":8', b'"dim":0', "dim is 0"),
         (b'"dim":8', b'"dim":"8"', "must be of type int"),
         (b'"segments":[', b'"segments":[[],', "must be"),
+        (b'"active":"v1"', b'"active":"v2"', "no set of vectors 'v2'"),
+        (b'"vectors":{"v1":{"ann"', b'"vectors":{"v2":{"ann"', "sets of seg/000001.docs.arrow"),
+        (b'"postings":{},"row_', b'"postings":{"x":null},"row_', "must be"),
+        (
+            b'"query_models":{}',
+            b'"query_models":{"fast":{"identity":{},"retention":0.9,"vectors":"v3"}}',
+            "no set of vectors 'v3'",
+        ),
         (b'"format":"sbert', b'"format":"other', "no known format"),
         (text, b"[" * 100_000, "a manifest of an index"),
     ):

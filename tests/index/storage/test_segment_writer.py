@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from sbert_search.base.folders import Folder
-from sbert_search.index.storage.manifest import StoreSettings
+from sbert_search.index.storage.manifest import Manifest, VectorSettings
 from sbert_search.index.storage.segment_writer import SegmentPart, make_part, write_segment
 from sbert_search.records import Document
 from tests.index.batches import make_batch, some_vectors
@@ -18,7 +18,7 @@ TEXT_BYTES, PART_ROWS, N_PARTS = 1 << 20, 3, 4
 
 def test_of_earlier_parts_only_the_rows_that_wait_for_a_batch_are_held(tmp_path: Path) -> None:
     """A part has 3 rows and a batch 2, so after every second part one row waits for its batch."""
-    settings, first = StoreSettings(dim=8), pa.total_allocated_bytes()
+    settings, first = VectorSettings(dim=8), pa.total_allocated_bytes()
     vectors_held, bytes_held = list[bool](), list[int]()
 
     def parts() -> Iterator[SegmentPart]:
@@ -40,8 +40,7 @@ def test_of_earlier_parts_only_the_rows_that_wait_for_a_batch_are_held(tmp_path:
         parts(),
         table=np.zeros((3, N_PARTS * PART_ROWS), np.uint64),
         n_rows=N_PARTS * PART_ROWS,
-        settings=settings,
-        columns={},
+        manifest=Manifest.new(settings),
         batch_rows=2,
     )
     assert (record.row_start, record.row_end) == (0, N_PARTS * PART_ROWS)

@@ -9,7 +9,7 @@ import pytest
 
 from sbert_search.base.folders import Folder
 from sbert_search.index.storage import manifest as manifests
-from sbert_search.index.storage.manifest import Manifest, StoreSettings
+from sbert_search.index.storage.manifest import Manifest, VectorSettings
 from sbert_search.index.store import IndexStore
 from tests.index.batches import make_batch, some_documents, some_vectors
 
@@ -26,7 +26,9 @@ def commit_interrupted(store: IndexStore) -> None:
 def test_an_interrupt_after_the_swap_removes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = IndexStore.create(tmp_path / "i", StoreSettings(dim=8), {"year": "int64"})
+    store = IndexStore.create(
+        tmp_path / "i", Manifest.new(VectorSettings(dim=8), {"year": "int64"})
+    )
     swap = manifests.write
 
     def swap_then_interrupt(
@@ -43,7 +45,9 @@ def test_an_interrupt_after_the_swap_removes_nothing(
 def test_an_interrupt_before_the_swap_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = IndexStore.create(tmp_path / "i", StoreSettings(dim=8), {"year": "int64"})
+    store = IndexStore.create(
+        tmp_path / "i", Manifest.new(VectorSettings(dim=8), {"year": "int64"})
+    )
     monkeypatch.setattr("sbert_search.index.upkeep.compaction.write_segment", interrupt)
     commit_interrupted(store)
     assert IndexStore.open(tmp_path / "i").snapshot.n_docs == 0

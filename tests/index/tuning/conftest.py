@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from sbert_search.index import settings as spec
-from sbert_search.index.storage.manifest import StoreSettings
+from sbert_search.index.storage.manifest import Manifest, VectorSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.index.tuning import settings, sweep
 from sbert_search.index.tuning import settings as candidates
@@ -46,7 +46,9 @@ def two_families(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def store(tmp_path: Path, _small: None) -> IndexStore:
     """Two segments, some rows deleted."""
-    store = IndexStore.create(tmp_path / "i", StoreSettings(dim=DIM), {"year": "int64"})
+    store = IndexStore.create(
+        tmp_path / "i", Manifest.new(VectorSettings(dim=DIM), {"year": "int64"})
+    )
     with store.writer() as writer:
         for part in range(2):
             documents = some_documents(N_ROWS // 2, f"{part}-")

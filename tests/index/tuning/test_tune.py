@@ -16,7 +16,7 @@ from sbert_search.index.dense import faiss_build
 from sbert_search.index.index import Index
 from sbert_search.index.settings import IndexSpec
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.index.storage.manifest import Manifest, Metric, StoreSettings
+from sbert_search.index.storage.manifest import Manifest, Metric, VectorSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.index.tuning.settings import Family, TuneSettings
 from sbert_search.index.tuning.sweep import sweep
@@ -32,7 +32,7 @@ def recall_on_new_queries(store: IndexStore) -> float:
     """Compare what the index finds now with an exact scan, for queries that nobody has seen."""
     queries = clustered(200, seed=7)
     rows = store.snapshot.search(queries, 10)[1]
-    names = {s.ann.name for s in store.snapshot.manifest.segments if s.ann}
+    names = {file.name for file in store.snapshot.manifest.faiss_files}
     exact = Snapshot(store.snapshot.folder, store.snapshot.manifest.without(names)).search(
         queries, 10
     )[1]
@@ -52,7 +52,7 @@ def test_what_is_chosen_keeps_the_recall_and_the_prediction(store: IndexStore) -
     opened = IndexStore.open(store.path)
     assert opened.snapshot.manifest.tuning == tuning
     assert opened.snapshot.settings.spec == tuning.verified.spec
-    assert all(s.ann for s in opened.snapshot.manifest.segments)
+    assert all(s.vectors["v1"].ann for s in opened.snapshot.manifest.segments)
     assert recall_on_new_queries(opened) > 0.87
     assert list(opened.snapshot.iter_documents()) == documents
     assert check(store.path).strays == ()
@@ -80,7 +80,7 @@ def test_an_index_can_be_tuned_again_and_searched_exactly_again(
     assert again.tuning is not None
     assert again.tuning.verified.spec.is_flat
     assert again.tuning.verified.recall == 1.0
-    assert [s.ann for s in store.snapshot.manifest.segments] == [None, None]
+    assert [s.vectors["v1"].ann for s in store.snapshot.manifest.segments] == [None, None]
     assert list((store.path / "ann").iterdir()) == []
 
 
@@ -149,7 +149,9 @@ def test_an_index_of_another_metric_in_the_place_of_the_measured_one_is_refused(
     def sweep_and_replace(*arguments: Any) -> Any:
         store.path.rename(store.path.with_name("old"))
         settings = dataclasses.replace(store.snapshot.settings, metric="dot")
-        with IndexStore.create(store.path, settings, {"year": "int64"}).writer() as writer:
+        with IndexStore.create(
+            store.path, Manifest.new(settings, {"year": "int64"})
+        ).writer() as writer:
             writer.commit(make_batch(some_documents(600, "new"), clustered(600, 5)))
         return sweep(*arguments)
 
@@ -218,7 +220,7 @@ def test_a_finalist_that_fails_over_all_rows_leaves_the_exact_scan(
 def test_every_family_works_with_every_metric_and_its_bytes_are_predicted(
     tmp_path: Path, metric: Metric
 ) -> None:
-    store = IndexStore.create(tmp_path / "i", StoreSettings(dim=DIM, metric=metric))
+    store = IndexStore.create(tmp_path / "i", Manifest.new(VectorSettings(dim=DIM, metric=metric)))
     with store.writer() as writer:
         writer.commit(make_batch(some_documents(3_000), clustered(3_000, seed=0)))
     report = tune(store, dataclasses.replace(SETTINGS, recall=0.8), dry_run=True)
@@ -242,7 +244,7 @@ def test_queries_of_the_user_are_split_and_named(store: IndexStore, two_families
 
 
 def test_an_index_too_small_to_tune_is_searched_exactly(tmp_path: Path) -> None:
-    store = IndexStore.create(tmp_path / "i", StoreSettings(dim=DIM))
+    store = IndexStore.create(tmp_path / "i", Manifest.new(VectorSettings(dim=DIM)))
     with store.writer() as writer:
         writer.commit(make_batch(some_documents(2), clustered(2, seed=0)))
     message = "has 2 passages; a tuning needs at least 3. Without a tuning, .* exact"

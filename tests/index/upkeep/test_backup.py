@@ -125,7 +125,7 @@ def test_nothing_is_left_where_a_file_of_the_index_is_now_a_link(
     new_index(tmp_path / "i", BEFORE)
     (tmp_path / "own").write_bytes(b"somebody else's")
     store = IndexStore.open(tmp_path / "i")
-    linked = Path(store.snapshot.manifest.segments[0].vectors.name)
+    linked = Path(store.snapshot.manifest.segments[0].vectors["v1"].file.name)
 
     def swap_then_link(disk: files.Disk, source: Entry, target: Entry) -> None:
         if source.below == str(linked):

@@ -14,7 +14,7 @@ from sbert_search.base.folders import Folder
 from sbert_search.errors import IndexStoreError
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage import manifest as manifests
-from sbert_search.index.storage.manifest import Manifest, StoreSettings
+from sbert_search.index.storage.manifest import Manifest, VectorSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.index.upkeep import check as check_module
 from sbert_search.index.upkeep.check import CheckReport, check
@@ -90,7 +90,7 @@ def test_an_index_that_never_stands_still_is_not_called_damaged(
 
 def of_two_documents(path: Path) -> Snapshot:
     """Make an index of two documents; the first has two passages."""
-    store = IndexStore.create(path, StoreSettings(dim=2), {"year": "int64"})
+    store = IndexStore.create(path, Manifest.new(VectorSettings(dim=2), {"year": "int64"}))
     batch = make_batch(some_documents(2), np.eye(3, 2, dtype=np.float32), chunks=[2, 1])
     with store.writer() as writer:
         writer.commit(batch)

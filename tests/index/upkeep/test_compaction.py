@@ -23,7 +23,7 @@ from sbert_search.index import settings as spec
 from sbert_search.index.dense import faiss_build, faiss_runtime
 from sbert_search.index.norms import Vectors
 from sbert_search.index.settings import IndexSpec
-from sbert_search.index.storage.manifest import BuildCursor, StoreSettings
+from sbert_search.index.storage.manifest import BuildCursor, Manifest, VectorSettings
 from sbert_search.index.storage.segment_writer import SegmentPart
 from sbert_search.index.storage.segments import Segment
 from sbert_search.index.store import IndexStore
@@ -35,8 +35,8 @@ from tests.index.batches import make_batch, some_documents, some_vectors
 
 def scattered(path: Path, spec: IndexSpec | None = None) -> IndexStore:
     """Six segments of documents with 1 to 3 passages, a third of them deleted or replaced."""
-    settings = StoreSettings(dim=8, spec=spec or IndexSpec())
-    store = IndexStore.create(path, settings, {"year": "int64"})
+    settings = VectorSettings(dim=8, spec=spec or IndexSpec())
+    store = IndexStore.create(path, Manifest.new(settings, {"year": "int64"}))
     with store.writer() as writer:
         for i in range(6):
             chunks = [1 + (i + n) % 3 for n in range(1500)]
@@ -107,7 +107,7 @@ def test_merges_stop_at_the_segment_size_and_skip_full_segments(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(merge_policy, "SEGMENT_ROWS", 4000)
-    store = IndexStore.create(tmp_path / "i", StoreSettings(dim=8))
+    store = IndexStore.create(tmp_path / "i", Manifest.new(VectorSettings(dim=8)))
     with store.writer() as writer:
         for i in range(10):
             writer.commit(make_batch(some_documents(1000, f"{i}-"), some_vectors(1000, seed=i)))
@@ -126,7 +126,7 @@ def test_a_long_build_merges_on_its_way_and_ends_like_a_short_one(
 ) -> None:
     monkeypatch.setattr(merge_policy, "MIN_REMOVED", 4)
     monkeypatch.setattr(merge_policy, "SEGMENT_ROWS", 70)
-    store = IndexStore.create(tmp_path / "i", StoreSettings(dim=8))
+    store = IndexStore.create(tmp_path / "i", Manifest.new(VectorSettings(dim=8)))
     with store.writer() as writer:
         for i in range(20):
             cursor = BuildCursor(source_sha256="s", rows=i * 10)
@@ -140,7 +140,7 @@ def test_a_long_build_merges_on_its_way_and_ends_like_a_short_one(
 
 
 def test_an_emptied_index_compacts_to_nothing_and_never_reuses_rows(tmp_path: Path) -> None:
-    store = IndexStore.create(tmp_path / "i", StoreSettings(dim=8))
+    store = IndexStore.create(tmp_path / "i", Manifest.new(VectorSettings(dim=8)))
     with store.writer() as writer:
         writer.commit(make_batch(some_documents(3), some_vectors(3)))
         writer.delete(["d0", "d1", "d2"])
@@ -179,14 +179,14 @@ def test_faiss_indexes_find_what_the_exact_scan_finds(
     tmp_path: Path, factory: str, metric: str
 ) -> None:
     index_spec = IndexSpec(factory=factory, nprobe=16, ef_search=200)
-    settings = StoreSettings(dim=8, spec=index_spec, metric=metric)  # type: ignore[arg-type]
-    store = IndexStore.create(tmp_path / "i", settings)
+    settings = VectorSettings(dim=8, spec=index_spec, metric=metric)  # type: ignore[arg-type]
+    store = IndexStore.create(tmp_path / "i", Manifest.new(settings))
     queries = some_vectors(20, seed=11)
     with store.writer() as writer:
         writer.commit(make_batch(some_documents(3_000), some_vectors(3_000, seed=1)))
         exact_scores, exact_rows = store.snapshot.search(queries, 10)
         writer.finish_build()
-    assert store.snapshot.manifest.segments[0].ann is not None
+    assert store.snapshot.manifest.segments[0].vectors["v1"].ann is not None
     scores, rows = IndexStore.open(store.path).snapshot.search(queries, 10)
     recall = np.mean([len(set(a) & set(b)) / 10 for a, b in zip(rows, exact_rows, strict=True)])
     assert recall > 0.85
@@ -206,7 +206,7 @@ def test_a_damaged_or_missing_faiss_file_costs_speed_and_is_made_again(tmp_path:
     with store.writer() as writer:
         writer.compact()
     expected = store.snapshot.search(some_vectors(5, seed=2), 5)[1]
-    record = store.snapshot.manifest.segments[0].ann
+    record = store.snapshot.manifest.segments[0].vectors["v1"].ann
     assert record is not None
     file = store.path / record.name
     data = bytearray(file.read_bytes())
@@ -231,8 +231,8 @@ def test_merging_on_the_way_leaves_a_segment_with_a_faiss_file_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(merge_policy, "MIN_REMOVED", 3)
-    settings = StoreSettings(dim=8, spec=IndexSpec(factory="HNSW8"))
-    store = IndexStore.create(tmp_path / "i", settings)
+    settings = VectorSettings(dim=8, spec=IndexSpec(factory="HNSW8"))
+    store = IndexStore.create(tmp_path / "i", Manifest.new(settings))
     with store.writer() as writer:
         writer.commit(make_batch(some_documents(600), some_vectors(600)))
         writer.finish_build()
@@ -240,7 +240,7 @@ def test_merging_on_the_way_leaves_a_segment_with_a_faiss_file_alone(
         for i in range(4):
             writer.commit(make_batch(some_documents(5, f"{i}-"), some_vectors(5, seed=i)))
     big, small = store.snapshot.manifest.segments
-    assert (big.n_rows, big.ann is None, small.n_rows) == (600, False, 20)
+    assert (big.n_rows, big.vectors["v1"].ann is None, small.n_rows) == (600, False, 20)
     assert (store.snapshot.n_rows, store.snapshot.lookup(["d3"])[0]) == (619, -1)
     assert check(store.path).problems == ()
 
@@ -250,7 +250,7 @@ def test_too_few_vectors_to_train_on_are_scanned_exactly(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = IndexStore.create(
-        tmp_path / "i", StoreSettings(dim=8, spec=IndexSpec(factory="IVF64,Flat"))
+        tmp_path / "i", Manifest.new(VectorSettings(dim=8, spec=IndexSpec(factory="IVF64,Flat")))
     )
     with store.writer() as writer:
         writer.commit(make_batch(some_documents(600), some_vectors(600)))
@@ -258,7 +258,7 @@ def test_too_few_vectors_to_train_on_are_scanned_exactly(
     assert "IVF64,Flat needs at least 2,496 training vectors and there are 600" in (
         capsys.readouterr().err
     )
-    assert store.snapshot.manifest.segments[0].ann is None
+    assert store.snapshot.manifest.segments[0].vectors["v1"].ann is None
     assert store.snapshot.search(some_vectors(600), 1)[1].ravel().tolist() == list(range(600))
 
 
@@ -267,7 +267,9 @@ def test_without_faiss_only_flat_indexes_are_made(
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match="FAISS is not installed; run"):
-        IndexStore.create(tmp_path / "i", StoreSettings(dim=8, spec=IndexSpec(factory="HNSW32")))
+        IndexStore.create(
+            tmp_path / "i", Manifest.new(VectorSettings(dim=8, spec=IndexSpec(factory="HNSW32")))
+        )
 
 
 def test_repair_removes_what_nobody_names(tmp_path: Path) -> None:
@@ -327,7 +329,7 @@ def test_a_snapshot_on_another_disk_is_a_copy(tmp_path: Path) -> None:
 
 def test_a_snapshot_of_a_damaged_index_is_refused(tmp_path: Path) -> None:
     store = scattered(tmp_path / "i")
-    file = store.path / store.snapshot.manifest.segments[0].vectors.name
+    file = store.path / store.snapshot.manifest.segments[0].vectors["v1"].file.name
     data = bytearray(file.read_bytes())
     data[-1] ^= 1
     file.write_bytes(data)
@@ -373,7 +375,7 @@ def test_check_compares_the_parts_of_an_index_with_each_other(tmp_path: Path) ->
 )
 def test_the_bytes_of_a_faiss_index_are_predicted(factory: str) -> None:
     faiss = faiss_runtime.import_faiss()
-    settings = StoreSettings(dim=32, spec=IndexSpec(factory=factory))
+    settings = VectorSettings(dim=32, spec=IndexSpec(factory=factory))
     vectors = some_vectors(20_000, dim=32)
     index = faiss_build.train([vectors], settings)
     assert index is not None
@@ -387,8 +389,8 @@ def test_the_bytes_of_a_faiss_index_are_predicted(factory: str) -> None:
 def test_a_budget_refuses_what_it_cannot_hold_and_limits_the_training_sample(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = StoreSettings(dim=8, spec=IndexSpec(factory="IVF16,Flat"))
-    store = IndexStore.create(tmp_path / "i", settings)
+    settings = VectorSettings(dim=8, spec=IndexSpec(factory="IVF16,Flat"))
+    store = IndexStore.create(tmp_path / "i", Manifest.new(settings))
     sampled: list[int] = []
     evenly = faiss_build._evenly
 
@@ -409,7 +411,7 @@ def test_a_budget_refuses_what_it_cannot_hold_and_limits_the_training_sample(
         assert sampled == []
         writer.compact(memory_bytes=1_300_000)
     assert 0 < sampled[0] <= 1_300_000 / 4
-    assert store.snapshot.manifest.segments[0].ann is not None
+    assert store.snapshot.manifest.segments[0].vectors["v1"].ann is not None
 
 
 def test_merged_batches_of_large_rows_have_fewer_of_them(
@@ -417,7 +419,7 @@ def test_merged_batches_of_large_rows_have_fewer_of_them(
 ) -> None:
     monkeypatch.setattr(compaction, "BATCH_BYTES", 40_000)
     monkeypatch.setattr(compaction, "PIECE_BYTES", 10_000)
-    store = IndexStore.create(tmp_path / "i", StoreSettings(dim=8), {"m": "string"})
+    store = IndexStore.create(tmp_path / "i", Manifest.new(VectorSettings(dim=8), {"m": "string"}))
     documents = [
         Document(f"d{n}", f"text {n}", metadata={"m": str(n) * 2000}, source="s") for n in range(90)
     ]

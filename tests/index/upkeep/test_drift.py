@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sbert_search.index import settings as spec
 from sbert_search.index.settings import IndexSpec
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.index.storage.manifest import StoreSettings
+from sbert_search.index.storage.manifest import Manifest, VectorSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.index.upkeep import compaction, merge_policy
 from sbert_search.index.upkeep.info import K, measure_drift, probe_queries, recall_of
@@ -32,10 +32,10 @@ def clustered(n_rows: int, centre: float, seed: int) -> NDArray[np.float32]:
 
 
 def made(path: Path, factory: str) -> IndexStore:
-    settings = StoreSettings(
+    settings = VectorSettings(
         dim=16, spec=IndexSpec(factory=factory, nprobe=8, ef_search=100), metric="euclidean"
     )
-    store = IndexStore.create(path, settings)
+    store = IndexStore.create(path, Manifest.new(settings))
     with store.writer() as writer:
         writer.commit(make_batch(some_documents(1500, "a"), clustered(1500, 0.0, 1)))
         writer.compact()
@@ -87,8 +87,8 @@ def test_recall_below_the_target_asks_for_tuning(tmp_path: Path) -> None:
 
 
 def test_rows_with_equal_vectors_count_as_each_other(tmp_path: Path) -> None:
-    settings = StoreSettings(dim=16, spec=IndexSpec(factory="HNSW16"), metric="euclidean")
-    store = IndexStore.create(tmp_path / "i", settings)
+    settings = VectorSettings(dim=16, spec=IndexSpec(factory="HNSW16"), metric="euclidean")
+    store = IndexStore.create(tmp_path / "i", Manifest.new(settings))
     with store.writer() as writer:
         vectors = np.tile(some_vectors(100, dim=16), (8, 1))
         writer.commit(make_batch(some_documents(800), vectors))

@@ -18,7 +18,7 @@ from sbert_search.index.dense.query_plan import Selection
 from sbert_search.index.norms import Vectors
 from sbert_search.index.settings import IndexSpec
 from sbert_search.index.storage import segment_writer
-from sbert_search.index.storage.manifest import Metric, StoreSettings
+from sbert_search.index.storage.manifest import Manifest, Metric, VectorSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.index.upkeep import compaction, merge_policy
 from sbert_search.index.upkeep.check import check
@@ -55,7 +55,7 @@ def test_segments_stay_few_and_a_row_is_seldom_rewritten(
         return write(*arguments, n_rows=n_rows, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(compaction, "write_segment", count)
-    store = IndexStore.create(fast_path / "i", StoreSettings(dim=8))
+    store = IndexStore.create(fast_path / "i", Manifest.new(VectorSettings(dim=8)))
     put(store, 500, "base")
     for i in range(100):
         put(store, 10, f"{i}-", seed=i)
@@ -67,7 +67,9 @@ def test_segments_stay_few_and_a_row_is_seldom_rewritten(
 
 
 def test_dead_rows_stay_below_a_fifth_and_rows_keep_their_numbers(fast_path: Path) -> None:
-    store = IndexStore.create(fast_path / "i", StoreSettings(dim=8), {"year": "int64"})
+    store = IndexStore.create(
+        fast_path / "i", Manifest.new(VectorSettings(dim=8), {"year": "int64"})
+    )
     put(store, 300, "d")
     for i in range(40):
         rows = store.snapshot.lookup(["d299", "d250"])
@@ -83,7 +85,7 @@ def test_dead_rows_stay_below_a_fifth_and_rows_keep_their_numbers(fast_path: Pat
 
 
 def test_tombstones_that_no_segment_is_rewritten_for_are_gathered(fast_path: Path) -> None:
-    store = IndexStore.create(fast_path / "i", StoreSettings(dim=8))
+    store = IndexStore.create(fast_path / "i", Manifest.new(VectorSettings(dim=8)))
     put(store, 1000, "d")
     for i in range(merge_policy.MAX_TOMBSTONES + 1):
         remove(store, [f"d{i}"])
@@ -94,7 +96,7 @@ def test_tombstones_that_no_segment_is_rewritten_for_are_gathered(fast_path: Pat
 
 
 def test_an_emptied_segment_goes(tmp_path: Path) -> None:
-    store = IndexStore.create(tmp_path / "i", StoreSettings(dim=8))
+    store = IndexStore.create(tmp_path / "i", Manifest.new(VectorSettings(dim=8)))
     put(store, 30, "a")
     put(store, 30, "b")
     remove(store, [f"a{i}" for i in range(30)])
@@ -122,8 +124,8 @@ def test_new_rows_join_the_faiss_index_that_is_there(
         return fill(begun, vectors, *more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(faiss_build, "fill", count)
-    settings = StoreSettings(dim=8, spec=IndexSpec(factory=factory, nprobe=8, ef_search=200))
-    store = IndexStore.create(tmp_path / "i", settings)
+    settings = VectorSettings(dim=8, spec=IndexSpec(factory=factory, nprobe=8, ef_search=200))
+    store = IndexStore.create(tmp_path / "i", Manifest.new(settings))
     put(store, 500, "a")
     with store.writer() as writer:
         writer.compact()
@@ -155,7 +157,9 @@ def _finds_its_own(store: IndexStore) -> None:
 
 @pytest.mark.usefixtures("small_ann")
 def test_an_index_that_outgrows_the_exact_scan_gets_its_first_faiss_file(tmp_path: Path) -> None:
-    store = IndexStore.create(tmp_path / "i", StoreSettings(dim=8, spec=IndexSpec(factory="SQ8")))
+    store = IndexStore.create(
+        tmp_path / "i", Manifest.new(VectorSettings(dim=8, spec=IndexSpec(factory="SQ8")))
+    )
     for i in range(6):
         put(store, 90, f"{i}-", seed=i)
     assert sizes(store) == [540]
@@ -164,7 +168,9 @@ def test_an_index_that_outgrows_the_exact_scan_gets_its_first_faiss_file(tmp_pat
 
 @pytest.mark.usefixtures("small_ann")
 def test_a_budget_that_faiss_does_not_fit_leaves_the_update_as_it_is(tmp_path: Path) -> None:
-    store = IndexStore.create(tmp_path / "i", StoreSettings(dim=8, spec=IndexSpec(factory="SQ8")))
+    store = IndexStore.create(
+        tmp_path / "i", Manifest.new(VectorSettings(dim=8, spec=IndexSpec(factory="SQ8")))
+    )
     put(store, 600, "a")
     with store.writer() as writer:
         writer.compact()
@@ -179,8 +185,8 @@ def test_a_budget_that_faiss_does_not_fit_leaves_the_update_as_it_is(tmp_path: P
 
 @pytest.mark.usefixtures("small_ann")
 def test_retraining_makes_every_faiss_file_again(tmp_path: Path) -> None:
-    settings = StoreSettings(dim=8, spec=IndexSpec(factory="IVF8,Flat"))
-    store = IndexStore.create(tmp_path / "i", settings)
+    settings = VectorSettings(dim=8, spec=IndexSpec(factory="IVF8,Flat"))
+    store = IndexStore.create(tmp_path / "i", Manifest.new(settings))
     put(store, 600, "a")
     centroids = []
     with store.writer() as writer:
@@ -262,14 +268,14 @@ def test_an_update_ends_with_a_faiss_file_whichever_commit_merged(
     tmp_path: Path, n_commits: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(merge_policy, "MIN_REMOVED", 5)
-    settings = StoreSettings(dim=8, spec=IndexSpec(factory="HNSW8"))
-    store = IndexStore.create(tmp_path / "i", settings)
+    settings = VectorSettings(dim=8, spec=IndexSpec(factory="HNSW8"))
+    store = IndexStore.create(tmp_path / "i", Manifest.new(settings))
     with store.writer() as writer:
         for n in range(n_commits):
             writer.commit(make_batch(some_documents(100, f"{n}-"), some_vectors(100, seed=n)))
         writer.settle()
         assert [
-            (segment.n_rows, segment.ann is not None)
+            (segment.n_rows, segment.vectors["v1"].ann is not None)
             for segment in store.snapshot.manifest.segments
         ] == [(100 * n_commits, True)]
         assert not writer.settle()
