@@ -6,7 +6,9 @@ abstracts. The wall time and the processor time of the whole process are measure
 of the data sets with the variable SBERT_SEARCH_DATA, or an index with --index.
 
 With --before COMMIT, the peer is this package at another commit of this repository. Both run
-`--help` and a search in each mode, in turn. The commit is checked out into a temporary folder.
+`--help`, `import sbert_search` and a search in each mode, in turn; the peak memory and the number
+of modules of this package that the process imported are compared, too. The commit is checked out
+into a temporary folder.
 """
 
 from __future__ import annotations
@@ -53,6 +55,20 @@ for score, row in zip(scores[0], rows[0]):
 """
 
 
+# Runs the command line, which at its end prints the peak memory of the process and its number of
+# modules of the package. (The peak that the system reports for a process that has ended may be that
+# of the one that started it.)
+PROBE = """
+import atexit, runpy, sys
+def probe():
+    peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))
+    own = sum(name.partition(".")[0] == "sbert_search" for name in sys.modules)
+    print("probed", int(peak.split()[1]) / 1024, own, flush=True)
+atexit.register(probe)
+runpy.run_module("sbert_search", run_name="__main__", alter_sys=True)
+"""
+
+
 class Times(NamedTuple):
     """Seconds of a process."""
 
@@ -71,6 +87,12 @@ class Program(NamedTuple):
         before, start = _children_s(), time.perf_counter()
         self.output()
         return Times(time.perf_counter() - start, _children_s() - before)
+
+    def probed(self) -> tuple[float, float]:
+        """Run a command of `PROBE`; return its peak memory in MiB and its number of modules."""
+        [line] = (line for line in self.output() if line.startswith("probed "))
+        _, peak, modules = line.split()
+        return float(peak), float(modules)
 
     def output(self) -> list[str]:
         """Run the command and return the lines that it prints."""
@@ -140,16 +162,18 @@ def compare_versions(
         indexes: The index of this version, and that of the other one.
         repeats: Number of rounds.
     """
-    add(
-        results,
-        "help",
-        Program([*PACKAGE, "--help"]),
-        Program([*PACKAGE, "--help"], source),
-        repeats,
-    )
+    imported = [sys.executable, "-c", "import sbert_search"]
+    for name, command in (("help", [*PACKAGE, "--help"]), ("import", imported)):
+        add(results, name, Program(command), Program(command, source), repeats)
     for name, given in SEARCHES.items():
-        ours, peer = ([*PACKAGE, "search", str(index), QUERY, *given] for index in indexes)
-        add(results, name, Program(ours), Program(peer, source), repeats)
+        ours, peer = (["search", str(index), QUERY, *given] for index in indexes)
+        add(results, name, Program([*PACKAGE, *ours]), Program([*PACKAGE, *peer], source), repeats)
+        probe = [sys.executable, "-c", PROBE]
+        mine = [Program([*probe, *ours]).probed() for _ in range(repeats)]
+        theirs = [Program([*probe, *peer], source).probed() for _ in range(repeats)]
+        for at, unit in enumerate(("MiB", "modules")):
+            both = ([values[at] for values in side] for side in (mine, theirs))
+            results.add(f"{name}_{unit.lower()}", paired(*both, unit=unit))
 
 
 def source_of(scifact: Path, folder: Path, *, quick: bool) -> Path:

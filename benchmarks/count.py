@@ -23,6 +23,7 @@ import tokenize
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from importlib import import_module
 from pathlib import Path
 from types import CodeType, FrameType
 
@@ -162,7 +163,7 @@ def count(tree: Path) -> dict[str, object]:
         **count_lines(package),
         "commands": len(slots),
         "option slots": sum(slots),
-        "public names": len(vars(sbert_search)["__all__"]),
+        "public names": len(import_module("sbert_search").__all__),
         "import contracts": len(settings["tool"]["importlinter"]["contracts"]),
         **{
             f"{name}: {what} entered": number

@@ -10,7 +10,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from sbert_search.version import __version__ as __version__
-from sbert_search.wings import installed
 
 if TYPE_CHECKING:  # for type checkers and editors; a test compares the names with _NAMES_IN
     from sbert_search.cluster import *  # noqa: F403
@@ -134,24 +133,29 @@ _NAMES_IN = {
     "train.pretrain": ["PretrainRecipe", "pretrain"],
     "train.recipe": ["load_recipe"],
 }
-_MODULE_OF = {
-    name: f"{__name__}.{module}" for module, names in _NAMES_IN.items() for name in names
-} | {
-    name: module
-    for wing in installed().values()
-    for module, names in wing.public.items()
-    for name in names
-}
+_MODULE_OF = {name: f"{__name__}.{module}" for module, names in _NAMES_IN.items() for name in names}
+
+
+def _modules_of_names() -> dict[str, str]:
+    """Return the module of each public name, also of those that the installed wings add."""
+    from sbert_search.wings import installed  # takes as long as the rest of this module
+
+    of_wings = (items for wing in installed().values() for items in wing.public.items())
+    return _MODULE_OF | {name: module for module, names in of_wings for name in names}
+
 
 if not TYPE_CHECKING:  # a type checker that sees __getattr__ accepts misspelt names
-    __all__ = sorted(_MODULE_OF)
 
     def __getattr__(name: str) -> object:
-        if name not in _MODULE_OF:
+        if name == "__all__":
+            return sorted(_modules_of_names())
+        dunder = name.startswith("__")  # asked for by importers and inspectors
+        module = _MODULE_OF.get(name) or (None if dunder else _modules_of_names().get(name))
+        if module is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(import_module(_MODULE_OF[name]), name)
+        value = getattr(import_module(module), name)
         globals()[name] = value  # later uses find the value there and do not call __getattr__
         return value
 
     def __dir__() -> list[str]:
-        return sorted({*globals(), *_MODULE_OF})
+        return sorted({*globals(), *_modules_of_names()})

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import doctest
 import inspect
+from importlib import import_module
 
 import pytest
 
 import sbert_search
 
-NAMES: list[str] = vars(sbert_search)["__all__"]
+NAMES: list[str] = import_module("sbert_search").__all__
 FINDER = doctest.DocTestFinder(recurse=False)
 
 

@@ -13,6 +13,7 @@ import re
 import tomllib
 from collections.abc import Iterator
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -579,7 +580,7 @@ def test_a_gpu_finds_what_the_cpu_finds(world: World) -> None:
 
 
 def test_every_public_name_can_be_imported() -> None:
-    names = vars(sbert_search)["__all__"]
+    names = import_module("sbert_search").__all__
     assert {"Embedder", "Index", "SearchEngine", "Reranker"} <= {*names}
     assert all(getattr(sbert_search, name) is not None for name in names)
 

@@ -13,7 +13,7 @@ from typing import Any
 import click
 from mkdocs.exceptions import PluginError
 
-from sbert_search import _MODULE_OF  # noqa: PLC2701 (no public name)
+from sbert_search import _modules_of_names  # noqa: PLC2701 (no public name)
 from sbert_search.cli.main import cli
 
 _REMOTE = re.compile(
@@ -45,7 +45,7 @@ def _described(name: re.Match[str]) -> str:
 
 def _full_name(name: str) -> str:
     """Find the module that defines a public name."""
-    return f"{_MODULE_OF[name]}.{name}"
+    return f"{_modules_of_names()[name]}.{name}"
 
 
 def _reference(command: click.Command, path: str, parent: click.Context | None) -> list[str]:

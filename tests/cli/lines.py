@@ -355,7 +355,8 @@ def run_lines(
             running.enter_context(_started(job, template, batches[number::shards], examples))
             for number, job in enumerate(jobs)
         ]
-    assert [process.returncode for process in started] == [0] * shards
+    for process, job in zip(started, jobs, strict=True):
+        assert process.returncode == 0, job.with_suffix(".log").read_text(errors="replace")[-2000:]
     parts = [json.loads(job.with_suffix(".results").read_text()) for job in jobs]
     return [parts[number % shards][number // shards] for number in range(len(batches))]
 

@@ -192,8 +192,9 @@ def become_nobody() -> None:
 
 
 def _run_line(line: dict[str, Any], shown: int) -> int:
-    from sbert_search.cli.main import main as run_main
+    from sbert_search.cli import main as command_line
 
+    vars(command_line)["_exit"] = sys.exit  # the next line is run by this process, too
     sys.stdout.flush()
     _redirect(line, shown)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -202,9 +203,12 @@ def _run_line(line: dict[str, Any], shown: int) -> int:
     with _limits(line.get("limits", {})):
         sys.argv = ["sbert-search", *line["arguments"]]
         try:
-            run_main()
+            command_line.main()
         except SystemExit as ended:
             code = ended.code if isinstance(ended.code, int) else 1
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError):
+                stream.flush()
     signal.alarm(0)
     return code
 

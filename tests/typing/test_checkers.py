@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import get_type_hints
 
@@ -20,7 +21,7 @@ from sbert_search.search.options import SearchKeywords
 from sbert_search.wings import installed
 from tests.cli.process import ROOT, environment
 
-NAMES: list[str] = vars(sbert_search)["__all__"]
+NAMES: list[str] = import_module("sbert_search").__all__
 TESTS = Path(__file__).resolve().parents[1]
 USERS = [TESTS / "typing/user.py"]
 USERS += [TESTS / name / "user.py" for name, wing in installed().items() if wing.public]
