@@ -76,11 +76,11 @@ def read_ids(stream: BinaryIO, shown: str) -> list[str]:
     Only ``\n`` and ``\r\n`` end a line, so an id may contain the other line separators of Unicode.
     """
     ids = []
-    for number, data, problem in read_lines(stream):
+    for number, line in read_lines(stream):
         try:
-            if problem:
-                raise BadRow(problem)
-            ids.append(decode(data))
+            if isinstance(line, BadRow):
+                raise line
+            ids.append(decode(line))
         except BadRow as bad:
             raise bad.at(f"{shown}:{number}").error() from None
     return [doc_id for doc_id in ids if doc_id]

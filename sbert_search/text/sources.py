@@ -11,8 +11,9 @@ import itertools
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Literal, cast
 
@@ -254,7 +255,16 @@ def read_rows(
                 yield from read(file.path, file.shown, skip=skip, limit=limit)
         case _:
             with open_bytes(file.path, file.shown, limit=limit) as stream:
-                yield from _read_stream(file, stream, skip, limit)
+                yield from _STREAM_READERS[file.format](stream, file.shown, skip=skip, limit=limit)
+
+
+_STREAM_READERS: Mapping[Format, Callable[..., Iterator[RawRow | Reject]]] = {
+    "jsonl": read_jsonl,
+    "json": read_json,
+    "text": read_text_lines,
+    "csv": partial(read_delimited, delimiter=None),
+    "tsv": partial(read_delimited, delimiter="\t"),
+}
 
 
 def field_names(
@@ -358,21 +368,6 @@ def files_of(file: SourceFile) -> Iterator[FileName]:
         column = doc_id if file.root else Path(os.path.abspath(path)).as_posix()
         shown = f"{file.shown}/{printable(name)}"
         yield FileName(path, doc_id, column, shown, leads_out(file.path, name))
-
-
-def _read_stream(
-    file: SourceFile, stream: BinaryIO, skip: int, limit: RowLimit
-) -> Iterator[RawRow | Reject]:
-    match file.format:
-        case "jsonl":
-            return read_jsonl(stream, file.shown, skip=skip, limit=limit)
-        case "json":
-            return read_json(stream, file.shown, skip=skip, limit=limit)
-        case "text":
-            return read_text_lines(stream, file.shown, skip=skip, limit=limit)
-        case _:
-            delimiter = "\t" if file.format == "tsv" else None
-            return read_delimited(stream, file.shown, delimiter=delimiter, skip=skip, limit=limit)
 
 
 def _glob_paths(source: str) -> list[Path]:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from itertools import chain
 
 from sbert_search.text.formats.lines import parse_object
-from sbert_search.text.formats.rows import BadRow
+from sbert_search.text.formats.rows import NO_BUDGET, BadRow, RowLimit
 
 MAX_TITLE_CHARS = 300
 _MAX_HEADING_CHARS = 1000  # a longer line is no heading
@@ -72,12 +72,12 @@ def rst_title(text: str) -> str:
     return ""
 
 
-def notebook(data: bytes) -> tuple[str, str]:
+def notebook(data: bytes, limit: RowLimit = NO_BUDGET) -> tuple[str, str]:
     """Return the title of a Jupyter notebook, and the text of its cells without their outputs.
 
     The title is the first heading in a Markdown cell, or "". Other JSON raises `BadRow`.
     """
-    content = parse_object(data)
+    content = parse_object(data, limit)
     sheets = content.get("worksheets")  # before version 4 of the format
     cells = content.get("cells")
     if cells is None and isinstance(sheets, list):

@@ -11,8 +11,9 @@ import dataclasses
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,7 +25,10 @@ from sbert_search.errors import CorpusError
 BLOCK_ROWS = 1024  # rows, or vectors, that are read, converted or written together
 _EXCERPT_CHARS = 80
 
+BOM = b"\xef\xbb\xbf"  # the byte order mark of UTF-8
+
 _Text = TypeVar("_Text", str, bytes)
+_Item = TypeVar("_Item")
 _Record = TypeVar("_Record")
 
 
@@ -71,6 +75,29 @@ class BadRow(Exception):  # noqa: N818 (internal: callers turn it into a Reject)
     def at(self, source: str) -> Reject:
         """Return a `Reject` for the row at the position ``source``."""
         return Reject(source, self.reason, self.value)
+
+
+def raw_rows(
+    items: Iterable[tuple[int, _Item | BadRow]],
+    place: str,
+    parse: Callable[[_Item], Mapping[str, object]],
+    skip: int = 0,
+    *,
+    typed: bool = True,
+) -> Iterator[RawRow | Reject]:
+    """Make a row of each numbered item of a file, after the first ``skip``, which are not parsed.
+
+    ``place`` and the number are the position of a row. A `BadRow`, also if ``parse`` raises it,
+    becomes a `Reject`.
+    """
+    for number, item in islice(items, skip, None):
+        source = f"{place}{number}"
+        try:
+            if isinstance(item, BadRow):
+                raise item
+            yield RawRow(source, number, parse(item), typed)
+        except BadRow as bad:
+            yield bad.at(source)
 
 
 def map_rows(rows: Iterable[RawRow | Reject], make: Callable[[RawRow], _Record]) -> list[_Record]:
