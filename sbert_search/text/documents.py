@@ -179,6 +179,11 @@ class CorpusReader:
         files = [path for file in self._files for path, _ in members(file) if path is not None]
         return files + [file.origin for file in self._files if file.origin is not None]
 
+    @property
+    def _shown(self) -> str:
+        more = f" and {len(self._files) - 1} more" if len(self._files) > 1 else ""
+        return f"{self._files[0].shown}{more}"
+
     def reads(self, path: Path) -> bool:
         """Whether a path is one of the source files, also through a link or another spelling."""
         return path.exists() and first_same_file(path, self.paths) is not None
@@ -196,8 +201,7 @@ class CorpusReader:
                 self._plans.append(self._survey_file(file, rows, advance))
                 rows += self._plans[-1].rows
         if not (rows or allow_empty):
-            more = f" and {len(self._files) - 1} more" if len(self._files) > 1 else ""
-            raise CorpusError(f"{self._files[0].shown}{more}: holds no rows.")
+            raise CorpusError(f"{self._shown}: holds no rows.")
         self._require_seen()
         rejected = sum(plan.rejected for plan in self._plans)
         sha256, vectors = content_sha256(self._files), self._vectors
@@ -304,11 +308,10 @@ class CorpusReader:
     def _require_seen(self) -> None:
         # Rows that are added to an index may lack a field that other rows of the index have.
         if self._unseen and self._known is None:
-            name, shown = min(self._unseen), self._files[0].shown
-            more = f" and {len(self._files) - 1} more" if len(self._files) > 1 else ""
+            name = min(self._unseen)
             kind = "text field" if name in self.fields.texts else "metadata field"
             known = [*self._plans[0].names, *self._columns.types]
-            raise CorpusError(f"{shown}{more}: {unknown_name(name, name, set(known), kind)}")
+            raise CorpusError(f"{self._shown}: {unknown_name(name, name, set(known), kind)}")
 
     def _learn(self, row: RawRow, plan: _FilePlan) -> Reject | None:
         assert plan.roles is not None  # set, since the file has a valid row

@@ -162,7 +162,9 @@ def _around(value: _Text, position: int) -> _Text:
     return value[max(0, position - 20) : position + 20]
 
 
-_MAX_DECOMPRESSOR_BYTES = 512 << 20  # used if there is no memory budget
+# Limits if there is no memory budget.
+_MAX_DECOMPRESSOR_BYTES = 512 << 20
+_MAX_PAGE_BYTES = 256 << 20  # of one page of a Parquet file
 
 _MAX_MEMORY_PER_BYTE = 1 << 10  # a row's memory is at most this many times its size in the file
 # Upper bounds of the bytes that Python allocates for one JSON object, list, key and scalar. Each
@@ -172,7 +174,10 @@ _OBJECT_BYTES, _LIST_BYTES, _KEY_BYTES, _SCALAR_BYTES = 216, 120, 128, 96
 
 @dataclass(frozen=True, slots=True)
 class RowLimit:
-    """The maximum size of one row."""
+    """What a file may make this process hold: the size of a row, of pages and of a decompressor.
+
+    Each reader asks it before it makes values of bytes.
+    """
 
     n_bytes: int = MAX_ROW_BYTES  # in the file and, if there is a budget, in memory
     budget: int | None = None  # memory budget of the process, from which ``n_bytes`` is computed
@@ -218,6 +223,21 @@ class RowLimit:
         n_bytes = 4 * len(data) + _SCALAR_BYTES * (data.count(delimiter.encode()) + 1)
         self.check(before + n_bytes)
         return n_bytes
+
+    def check_pages(self, total: int, largest: int) -> None:
+        """Reject a Parquet row group whose pages need too much memory, before decompressing them.
+
+        ``total`` may be an eighth of the budget; without one, only the ``largest`` page is limited.
+        """
+        needed, allowed, more = largest, _MAX_PAGE_BYTES, ";"
+        if self.budget is not None:
+            needed, allowed = total, self.budget // 8
+            more = f" with --memory {mib(self.budget)}; allow more, or"
+        if needed > allowed:
+            raise BadRow(
+                f"the pages of its row group take {mib(needed)} of memory at a time, and "
+                f"{mib(allowed)} are allowed{more} write the file with smaller pages and row groups"
+            )
 
     def _may_be_too_much(self, data: bytes) -> bool:
         return self.budget is not None and len(data) > self.n_bytes // _MAX_MEMORY_PER_BYTE
