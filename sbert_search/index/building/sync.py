@@ -246,7 +246,9 @@ class _Changes:
             path for path in known if not is_whole(contents[path].values(), free[path], alone=True)
         ]
         self._unchanged = len(known) - len(self._changed)
-        self._gone = [p for p in contents if p not in scan.prints and not scan.may_hold(p)]
+        self._gone = [
+            path for path in contents if path not in scan.prints and not scan.may_hold(path)
+        ]
         self.found: set[str] = set()  # new and changed files that gave documents
         self._broken: dict[str, Reject] = {}  # by the path of the file
         self.parsed: tuple[CorpusReader, Survey] | None = None
