@@ -17,6 +17,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -170,10 +171,6 @@ _TREC_FORM = (
 _QUERY_BYTES = 256  # memory overhead of a query: the Query object and its dict entry
 
 
-class _SpoolLifetime:
-    """While this object lives, `source_files` keeps its temporary copy of standard input."""
-
-
 def read_queries(
     path: Path, *, fields: FieldNames | None = None, memory_bytes: int | None = None
 ) -> list[Query]:
@@ -182,7 +179,7 @@ def read_queries(
     Their fields are detected unless ``fields`` names them. They may take an eighth of the memory
     budget of the process, ``memory_bytes``.
     """
-    owner = _SpoolLifetime()
+    owner = SimpleNamespace()  # while it lives, `source_files` keeps its copy of standard input
     file = source_files("-", owner)[0] if str(path) == "-" else classify(queries_file(path))
     queries: dict[str, Query] = {}
     limit, taken = RowLimit.within(memory_bytes), 0
