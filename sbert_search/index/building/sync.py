@@ -93,11 +93,6 @@ class FolderScan:
         if self.left_out:
             note(f"{self.source.shown}: not read: {self.left_out}.")
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether no file has content, and reading failed for no file or folder."""
-        return not (self.prints or self.failed)
-
     def may_hold(self, path: str) -> bool:
         """Whether a file without a fingerprint may exist: the file or its folder cannot be read."""
         return path in self.failed or any(
@@ -148,7 +143,7 @@ def scan_folder(source: SourceFile, memory_bytes: int | None = None) -> FolderSc
 
 def require_files(scan: FolderScan, *, allow_empty: bool) -> None:
     """Refuse a folder without files, such as an unmounted disk."""
-    if scan.is_empty and not allow_empty:
+    if not (scan.prints or scan.failed or allow_empty):
         what = "has no file that can be read" if scan.source.path.is_dir() else "is not a folder"
         raise CorpusError(
             f"{scan.source.shown}: {what}, so a sync would delete all its documents. Is the disk "

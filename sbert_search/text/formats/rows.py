@@ -83,19 +83,20 @@ def raw_rows(
     parse: Callable[[_Item], Mapping[str, object]],
     skip: int = 0,
     *,
+    before: int = 0,
     typed: bool = True,
 ) -> Iterator[RawRow | Reject]:
     """Make a row of each numbered item of a file, after the first ``skip``, which are not parsed.
 
-    ``place`` and the number are the position of a row. A `BadRow`, also if ``parse`` raises it,
-    becomes a `Reject`.
+    ``place`` and the number are the position of a row; its own number counts also the rows
+    ``before`` the items. A `BadRow`, also if ``parse`` raises it, becomes a `Reject`.
     """
     for number, item in islice(items, skip, None):
         source = f"{place}{number}"
         try:
             if isinstance(item, BadRow):
                 raise item
-            yield RawRow(source, number, parse(item), typed)
+            yield RawRow(source, before + number, parse(item), typed)
         except BadRow as bad:
             yield bad.at(source)
 
