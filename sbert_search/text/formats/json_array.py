@@ -26,8 +26,9 @@ _SPACE = re.compile(rb"[ \t\r\n]*")
 _SCALAR_END = re.compile(rb"[ \t\r\n,\]}]")
 # From outside of strings to the next bracket, or to a string that does not end in the buffer; and
 # from inside a string to its end. Possessive: a match takes no memory and never backtracks.
-_OUTSIDE = re.compile(rb'[^"{}\[\]]*+(?:"(?:[^"\\]++|\\.)*+"[^"{}\[\]]*+)*+', re.DOTALL)
-_INSIDE = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
+_REST = r'[^"\\]*+(?:\\.[^"\\]*+)*+'  # of a string
+_OUTSIDE = re.compile(rf'[^"{{}}\[\]]*+(?:"{_REST}"[^"{{}}\[\]]*+)*+'.encode(), re.DOTALL)
+_INSIDE = re.compile(_REST.encode(), re.DOTALL)
 _BACKSLASH, _QUOTE = b'\\"'
 _DEPTH = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
 
