@@ -149,11 +149,8 @@ def row_parts(row: RawRow, roles: Roles, file_name: str) -> RowParts:
     metadata = dict(row.values)
     vector = metadata.pop(roles.vector, None) if roles.vector else None
     title = _text_of(metadata.pop(roles.title, None), roles.title) if roles.title else ""
-    if len(roles.text) == 1:
-        text = _text_of(metadata.pop(roles.text[0], None), roles.text[0])
-    else:
-        parts = (_text_of(metadata.pop(name, None), name) for name in roles.text)
-        text = _TEXT_SEPARATOR.join(part for part in parts if part)
+    parts = (_text_of(metadata.pop(name, None), name) for name in roles.text)
+    text = _TEXT_SEPARATOR.join(filter(None, parts))
     if roles.id is None:
         doc_id = f"{file_name}#{row.number}"
     else:

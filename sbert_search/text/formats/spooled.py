@@ -19,14 +19,7 @@ import pyarrow as pa
 
 from sbert_search.errors import CorpusError
 from sbert_search.text.formats.columnar import rows_of_batch
-from sbert_search.text.formats.rows import (
-    BLOCK_ROWS,
-    NO_BUDGET,
-    RawRow,
-    Reject,
-    RowLimit,
-    raw_rows,
-)
+from sbert_search.text.formats.rows import BLOCK_ROWS, NO_BUDGET, RawRow, Reject, RowLimit, raw_rows
 
 BLOCK_CHARS = 1 << 22  # `write_rows` ends a block once its values reach about this size (`_size`)
 

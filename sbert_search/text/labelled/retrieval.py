@@ -46,10 +46,7 @@ class RunCellError(CorpusError):
 
 
 def write_run(
-    run: Run | Iterable[tuple[str, Mapping[str, float]]],
-    path: Path,
-    *,
-    tag: str = "sbert-search",
+    run: Run | Iterable[tuple[str, Mapping[str, float]]], path: Path, *, tag: str = "sbert-search"
 ) -> None:
     """Write a run atomically; the hits of a query are sorted by descending score.
 

@@ -167,13 +167,7 @@ class TextTokenizer:
         for (text, _), second in zip(pairs, seconds, strict=True):
             first = ids_of[text]
             keep = _longest_first(len(first), len(second), room)
-            parts = (
-                frame.before,
-                first[: keep[0]],
-                frame.between,
-                second[: keep[1]],
-                frame.after,
-            )
+            parts = (frame.before, first[: keep[0]], frame.between, second[: keep[1]], frame.after)
             ids.append([token for part in parts for token in part])
             types.append([t for t, part in zip(frame.types, parts, strict=True) for _ in part])
             lost.append(len(first) + len(second) - sum(keep))
