@@ -106,10 +106,10 @@ class CorpusReader:
     input, rows in memory and the results of queries are copied to a temporary file, so that they
     can be read twice.
 
+    The arguments that are also fields of `ReadSettings` are described there. Of `Document` objects
+    only the vector field is used. Files that are documents always keep the columns path and page.
+
     Args:
-        fields: Names of fields; None: the id, text and title are detected. Of `Document` objects
-            only the vector field is used.
-        on_error: "stop": raise at the first bad row. "skip": return bad rows as `Reject` objects.
         columns: Types of the metadata columns of an existing index.
         widens: See `Columns`.
         batch_rows: Maximum input rows per batch. A batch ends earlier if its documents and given
@@ -117,15 +117,9 @@ class CorpusReader:
         memory_bytes: Memory budget of the process; None: a row may take 64 MiB of its file.
         vectors: One for each row in input order, including rejected rows.
         root: Folder to which the ids of files are relative; see `Root`.
-        text_as: Whether a line or the whole file is a document, for a ``.txt`` file that is itself
-            a source; None: a line, and a note says so.
         stored: Names among ``fields`` that an index stores from its build. A file may lack a stored
             name that detection may find, and a row may lack a stored vector; a model then embeds
             its text.
-        metadata_fields: Fields that become metadata columns; None: all others. Files that are
-            documents always keep the columns path and page.
-        column_types: Types that the user has chosen, by column, as `parse_type` reads them.
-        query: The query on each database; None: a database must have only one table or view.
     """
 
     def __init__(

@@ -238,7 +238,7 @@ class _Changes:
         known = [path for path in free if path in contents]
         # The index lacks a document of the present content, or holds one of an earlier content.
         self._changed = [
-            path for path in known if not is_whole(contents[path].values(), free[path], alone=True)
+            path for path in known if not _is_current(contents[path].values(), free[path])
         ]
         self._unchanged = len(known) - len(self._changed)
         self._gone = [
@@ -313,13 +313,12 @@ class _Changes:
         )
 
 
-def is_whole(contents: Collection[int], own: int, *, alone: bool) -> bool:
-    """Whether all documents of a file are stored, given their content hashes.
+def _is_current(stored: Collection[int], own: int) -> bool:
+    """Whether the content hashes that are stored of a file are all those of its present content.
 
-    They are if the last document is, since it is committed last. With ``alone``, the result is
-    False also if documents of an earlier content of the file are stored.
+    All documents of a content are stored if its last one is, since that is committed last.
     """
-    return own in contents and not (alone and set(contents) - _prints(own))
+    return own in stored and _prints(own).issuperset(stored)
 
 
 def _prints(own: int) -> set[int]:
@@ -367,6 +366,6 @@ def _doomed(
     doomed = [doc_id for path in gone for doc_id in stored.get(path, ())]
     for path in parsed:
         own, contents = scan.prints[path], stored.get(path, {})
-        if is_whole(contents.values(), own, alone=False):
+        if own in contents.values():  # all documents of the present content are committed
             doomed += [doc_id for doc_id, have in contents.items() if have not in _prints(own)]
     return doomed
