@@ -94,14 +94,8 @@ class FolderWatch:
     It watches the files whose content is a document, and not tables. The folder may be absent.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        interval_s: float = INTERVAL_S,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._folder, self._interval_s, self._sleep = folder, interval_s, sleep
+    def __init__(self, folder: Path, *, sleep: Callable[[float], None] = time.sleep) -> None:
+        self._folder, self._sleep = folder, sleep
         self._seen = _state_of(folder)
         self._to_confirm = False
 
@@ -116,7 +110,7 @@ class FolderWatch:
         """
         unrest = 0
         while True:
-            self._sleep(self._interval_s)
+            self._sleep(INTERVAL_S)
             now = _state_of(self._folder)
             if now != self._seen:
                 unrest += 1
