@@ -267,12 +267,10 @@ _STREAM_READERS: Mapping[Format, Callable[..., Iterator[RawRow | Reject]]] = {
 }
 
 
-def field_names(
-    file: SourceFile, *, n_rows: int = 100, limit: RowLimit = NO_BUDGET
-) -> list[str] | None:
-    """Return the fields of the first valid rows of a file, or None if it has no valid row."""
+def field_names(file: SourceFile, limit: RowLimit = NO_BUDGET) -> list[str] | None:
+    """Return the fields of the first 100 valid rows of a file, or None if it has no valid row."""
     valid = (row for row in read_rows(file, limit=limit) if isinstance(row, RawRow))
-    names = [tuple(row.values) for row in itertools.islice(valid, n_rows)]
+    names = [tuple(row.values) for row in itertools.islice(valid, 100)]
     return list(dict.fromkeys(itertools.chain.from_iterable(names))) if names else None
 
 
