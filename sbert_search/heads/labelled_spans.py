@@ -226,11 +226,11 @@ def _column_sentences(path: Path) -> Iterator[_Sentence]:
     shown, width = printable(path), 0
     sentence = _Sentence([], [], [])
     with open_bytes(path) as stream:
-        for number, data, problem in read_lines(stream):
+        for number, data in read_lines(stream):
             source = f"{shown}:{number}"
             try:
-                if problem:
-                    raise BadRow(problem)
+                if isinstance(data, BadRow):
+                    raise data
                 line = check_text(decode(data), "line").strip(_SPACES)
                 if not line or line.startswith(_NEW_DOCUMENT):
                     if sentence.tokens:

@@ -12,6 +12,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 
 from sbert_search.config import require_types, unknown_name
 from sbert_search.errors import ConfigError
@@ -175,9 +177,9 @@ class IndexSpec:
 
 
 NO_LANGUAGE = "none"
-UNSTEMMED = ("chinese", "korean")  # bm25s has stop words for them, but there is no stemmer
+UNSTEMMED = ("chinese", "korean")  # there are stop words for them, but no stemmer
 
-# Where the lists of bm25s, which has no words of one letter, do not suit an index that has them.
+# Where the lists, made for a tokenizer without words of one letter, do not suit an index with them.
 # Stop words that exist only before an apostrophe (l'eau) would hide the C of "vitamine C"; letters
 # beside an apostrophe are not indexed anyway. Without the pronoun, each query with "I" would prefer
 # the few documents with one.
@@ -192,8 +194,8 @@ class LexicalSettings:
     Attributes:
         language: Language of the stemmer and of the default stop words; ``none``: no stemmer, and
             no stop words by default.
-        stop_words: Words that are not indexed. None: the list that the library bm25s has for the
-            language (empty if it has none), with "i" for English and without the letters that
+        stop_words: Words that are not indexed. None: the list of the library bm25s for the
+            language (empty if there is none), with "i" for English and without the letters that
             French and Italian elide; the constructor puts that list in place of None.
         title_weight: How many times each word of a title counts; 0: titles are not indexed.
         k1: BM25's saturation of repeated words; larger values let repetitions count more.
@@ -245,30 +247,31 @@ class LexicalSettings:
 
 
 def _stop_words(language: str) -> tuple[str, ...]:
-    """Return the stop words of a language; an empty tuple if bm25s has no list for it."""
+    """Return the stop words of a language; an empty tuple if there is no list for it."""
     if language == NO_LANGUAGE:
         return ()
     _require_known(language)
-    import bm25s.tokenization  # slow, since it imports scipy; an index on disk has its stop words
-
     unfit = _NO_STOP_WORDS.get(language, ())
-    try:
-        words = bm25s.tokenization.Tokenizer(stopwords=language).stopwords
-    except ValueError:
-        words = ()
+    words = _listed_stop_words().get(language, ())
     return (*(word for word in words if word not in unfit), *_MORE_STOP_WORDS.get(language, ()))
 
 
 def naming_stop_words(settings: LexicalSettings) -> tuple[str, ...]:
     """Return words that are too frequent to describe a document or a group of documents.
 
-    These are the stop words and, for English, a longer list of bm25s. The English stop words of a
-    search lack frequent words such as "he" and "from", since BM25 gives these little weight anyway.
+    These are the stop words and, for English, a longer list. The English stop words of a search
+    lack frequent words such as "he" and "from", since BM25 gives these little weight anyway.
     """
-    import bm25s.tokenization
-
-    more = bm25s.tokenization.STOPWORDS_EN_PLUS if settings.language == "english" else ()
+    more = _listed_stop_words()["english_plus"] if settings.language == "english" else ()
     return tuple(dict.fromkeys((*(settings.stop_words or ()), *more)))
+
+
+@cache
+def _listed_stop_words() -> dict[str, list[str]]:
+    """Return the lists of stop_words.txt by name, of which all but english_plus are languages."""
+    text = Path(__file__).with_name("lexical").joinpath("stop_words.txt").read_text("utf-8")
+    _, *paragraphs = text.split("\n\n")  # the first one is the licence
+    return {name.removesuffix(":"): words for name, *words in map(str.split, paragraphs)}
 
 
 def _require_known(language: str) -> None:

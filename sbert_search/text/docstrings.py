@@ -12,20 +12,10 @@ from pathlib import Path
 from sbert_search.errors import CorpusError
 from sbert_search.records import Document
 
-_SKIPPED_FOLDERS = frozenset(
-    [
-        "dist-packages",
-        "distutils",
-        "ensurepip",
-        "idlelib",
-        "lib2to3",
-        "pydoc_data",
-        "site-packages",
-        "test",
-        "tests",
-        "turtledemo",
-    ]
-)
+_SKIPPED_FOLDERS = {
+    "dist-packages", "distutils", "ensurepip", "idlelib", "lib2to3", "pydoc_data", "site-packages",
+    "test", "tests", "turtledemo",
+}  # fmt: skip
 MIN_WORDS = 5
 MAX_CHARS = 1000  # about 250 tokens
 

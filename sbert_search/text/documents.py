@@ -106,10 +106,10 @@ class CorpusReader:
     input, rows in memory and the results of queries are copied to a temporary file, so that they
     can be read twice.
 
+    The arguments that are also fields of `ReadSettings` are described there. Of `Document` objects
+    only the vector field is used. Files that are documents always keep the columns path and page.
+
     Args:
-        fields: Names of fields; None: the id, text and title are detected. Of `Document` objects
-            only the vector field is used.
-        on_error: "stop": raise at the first bad row. "skip": return bad rows as `Reject` objects.
         columns: Types of the metadata columns of an existing index.
         widens: See `Columns`.
         batch_rows: Maximum input rows per batch. A batch ends earlier if its documents and given
@@ -117,15 +117,9 @@ class CorpusReader:
         memory_bytes: Memory budget of the process; None: a row may take 64 MiB of its file.
         vectors: One for each row in input order, including rejected rows.
         root: Folder to which the ids of files are relative; see `Root`.
-        text_as: Whether a line or the whole file is a document, for a ``.txt`` file that is itself
-            a source; None: a line, and a note says so.
         stored: Names among ``fields`` that an index stores from its build. A file may lack a stored
             name that detection may find, and a row may lack a stored vector; a model then embeds
             its text.
-        metadata_fields: Fields that become metadata columns; None: all others. Files that are
-            documents always keep the columns path and page.
-        column_types: Types that the user has chosen, by column, as `parse_type` reads them.
-        query: The query on each database; None: a database must have only one table or view.
     """
 
     def __init__(
@@ -179,6 +173,11 @@ class CorpusReader:
         files = [path for file in self._files for path, _ in members(file) if path is not None]
         return files + [file.origin for file in self._files if file.origin is not None]
 
+    @property
+    def _shown(self) -> str:
+        more = f" and {len(self._files) - 1} more" if len(self._files) > 1 else ""
+        return f"{self._files[0].shown}{more}"
+
     def reads(self, path: Path) -> bool:
         """Whether a path is one of the source files, also through a link or another spelling."""
         return path.exists() and first_same_file(path, self.paths) is not None
@@ -196,8 +195,7 @@ class CorpusReader:
                 self._plans.append(self._survey_file(file, rows, advance))
                 rows += self._plans[-1].rows
         if not (rows or allow_empty):
-            more = f" and {len(self._files) - 1} more" if len(self._files) > 1 else ""
-            raise CorpusError(f"{self._files[0].shown}{more}: holds no rows.")
+            raise CorpusError(f"{self._shown}: holds no rows.")
         self._require_seen()
         rejected = sum(plan.rejected for plan in self._plans)
         sha256, vectors = content_sha256(self._files), self._vectors
@@ -304,11 +302,10 @@ class CorpusReader:
     def _require_seen(self) -> None:
         # Rows that are added to an index may lack a field that other rows of the index have.
         if self._unseen and self._known is None:
-            name, shown = min(self._unseen), self._files[0].shown
-            more = f" and {len(self._files) - 1} more" if len(self._files) > 1 else ""
+            name = min(self._unseen)
             kind = "text field" if name in self.fields.texts else "metadata field"
             known = [*self._plans[0].names, *self._columns.types]
-            raise CorpusError(f"{shown}{more}: {unknown_name(name, name, set(known), kind)}")
+            raise CorpusError(f"{self._shown}: {unknown_name(name, name, set(known), kind)}")
 
     def _learn(self, row: RawRow, plan: _FilePlan) -> Reject | None:
         assert plan.roles is not None  # set, since the file has a valid row

@@ -63,9 +63,7 @@ class FieldNames:
     def without_absent(self, stored: FieldNames, names: Collection[str]) -> FieldNames:
         """Leave names to detection that an index stores, a file lacks, and detection may find.
 
-        Args:
-            stored: Names that the index stores from its build; other names must exist in the file.
-            names: The field names of the file.
+        ``stored`` are the names of the index, ``names`` the fields of the file.
         """
         absent = {
             role: None
@@ -92,17 +90,8 @@ class FieldNames:
 
         A field that is named for one part of a row is not detected as another part.
 
-        Args:
-            names: The field names.
-            shown: Name of the file in messages.
-            remedy: Last sentence of the error message if there is no text field. None: it advises
-                to use --text-field, or to rename a field if the running command has no such option.
-            has_vectors: Whether each row has a given vector. Then it needs no text.
-
-        Raises:
-            CorpusError: There is no text field, although rows need one, or a named field does not
-                exist; the message suggests a similar field name or lists all. If several text
-                fields are named, at least one of them must exist.
+        If several text fields are named, at least one of them must exist. ``remedy`` is the last
+        sentence of the message if there is no text field. Rows with given vectors need no text.
         """
         names = list(names)
         texts = [name for name in self.texts if name in names] or self.texts[:1]
@@ -160,11 +149,8 @@ def row_parts(row: RawRow, roles: Roles, file_name: str) -> RowParts:
     metadata = dict(row.values)
     vector = metadata.pop(roles.vector, None) if roles.vector else None
     title = _text_of(metadata.pop(roles.title, None), roles.title) if roles.title else ""
-    if len(roles.text) == 1:
-        text = _text_of(metadata.pop(roles.text[0], None), roles.text[0])
-    else:
-        parts = (_text_of(metadata.pop(name, None), name) for name in roles.text)
-        text = _TEXT_SEPARATOR.join(part for part in parts if part)
+    parts = (_text_of(metadata.pop(name, None), name) for name in roles.text)
+    text = _TEXT_SEPARATOR.join(filter(None, parts))
     if roles.id is None:
         doc_id = f"{file_name}#{row.number}"
     else:

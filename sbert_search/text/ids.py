@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sbert_search.errors import CorpusError
 from sbert_search.text.fields import MAX_ID_CHARS, checked_id
 from sbert_search.text.formats.lines import read_lines
-from sbert_search.text.formats.rows import BadRow, decode
+from sbert_search.text.formats.rows import BadRow, decode, map_rows, raw_rows
 
 IdsLike: TypeAlias = Iterable[str | int] | NDArray[np.integer] | pa.Array
 """Ids of rows: texts or integers, in a numpy array, an Arrow array, a list or another iterable."""
@@ -75,12 +75,5 @@ def read_ids(stream: BinaryIO, shown: str) -> list[str]:
 
     Only ``\n`` and ``\r\n`` end a line, so an id may contain the other line separators of Unicode.
     """
-    ids = []
-    for number, data, problem in read_lines(stream):
-        try:
-            if problem:
-                raise BadRow(problem)
-            ids.append(decode(data))
-        except BadRow as bad:
-            raise bad.at(f"{shown}:{number}").error() from None
-    return [doc_id for doc_id in ids if doc_id]
+    rows = raw_rows(read_lines(stream), f"{shown}:", lambda line: {"text": decode(line)})
+    return [doc_id for doc_id in map_rows(rows, lambda row: row.text) if doc_id]

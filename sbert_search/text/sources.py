@@ -11,8 +11,9 @@ import itertools
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Literal, cast
 
@@ -254,15 +255,22 @@ def read_rows(
                 yield from read(file.path, file.shown, skip=skip, limit=limit)
         case _:
             with open_bytes(file.path, file.shown, limit=limit) as stream:
-                yield from _read_stream(file, stream, skip, limit)
+                yield from _STREAM_READERS[file.format](stream, file.shown, skip=skip, limit=limit)
 
 
-def field_names(
-    file: SourceFile, *, n_rows: int = 100, limit: RowLimit = NO_BUDGET
-) -> list[str] | None:
-    """Return the fields of the first valid rows of a file, or None if it has no valid row."""
+_STREAM_READERS: Mapping[Format, Callable[..., Iterator[RawRow | Reject]]] = {
+    "jsonl": read_jsonl,
+    "json": read_json,
+    "text": read_text_lines,
+    "csv": partial(read_delimited, delimiter=None),
+    "tsv": partial(read_delimited, delimiter="\t"),
+}
+
+
+def field_names(file: SourceFile, limit: RowLimit = NO_BUDGET) -> list[str] | None:
+    """Return the fields of the first 100 valid rows of a file, or None if it has no valid row."""
     valid = (row for row in read_rows(file, limit=limit) if isinstance(row, RawRow))
-    names = [tuple(row.values) for row in itertools.islice(valid, n_rows)]
+    names = [tuple(row.values) for row in itertools.islice(valid, 100)]
     return list(dict.fromkeys(itertools.chain.from_iterable(names))) if names else None
 
 
@@ -358,21 +366,6 @@ def files_of(file: SourceFile) -> Iterator[FileName]:
         column = doc_id if file.root else Path(os.path.abspath(path)).as_posix()
         shown = f"{file.shown}/{printable(name)}"
         yield FileName(path, doc_id, column, shown, leads_out(file.path, name))
-
-
-def _read_stream(
-    file: SourceFile, stream: BinaryIO, skip: int, limit: RowLimit
-) -> Iterator[RawRow | Reject]:
-    match file.format:
-        case "jsonl":
-            return read_jsonl(stream, file.shown, skip=skip, limit=limit)
-        case "json":
-            return read_json(stream, file.shown, skip=skip, limit=limit)
-        case "text":
-            return read_text_lines(stream, file.shown, skip=skip, limit=limit)
-        case _:
-            delimiter = "\t" if file.format == "tsv" else None
-            return read_delimited(stream, file.shown, delimiter=delimiter, skip=skip, limit=limit)
 
 
 def _glob_paths(source: str) -> list[Path]:

@@ -19,7 +19,7 @@ from dataclasses import replace
 from glob import iglob
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, TypeAlias, cast
+from typing import BinaryIO, Protocol, TypeAlias, cast
 
 import pyarrow as pa
 
@@ -54,41 +54,32 @@ _DUCKDB_TABLES = (
     "ORDER BY table_name"
 )
 
-Batches = Iterator[pa.RecordBatch]
 
-
-@contextlib.contextmanager
-def _query_result(
-    path: Path, shown: str, query: str | None
-) -> Iterator[Iterator[Mapping[str, object]] | Batches]:
-    """Run a query and yield its rows: mappings from SQLite, record batches from DuckDB.
+def _sqlite_rows(path: Path, shown: str, query: str | None) -> Iterator[Mapping[str, object]]:
+    """Run a query, or read the only table or view, of a SQLite file.
 
     The query is one statement and so one transaction: later writes to the database do not change
-    its rows. A SQLite query may only read tables of this file. A DuckDB query has no access to
-    other files. Without a query, all rows of the only table or view are read.
+    its rows. It may only read tables of this file.
     """
-    opened = _duckdb(path, shown, query) if _is_duckdb(path, shown) else _sqlite(path, shown, query)
-    with opened as rows:
-        yield rows
+    with (
+        _errors(shown, query, (sqlite3.Error, sqlite3.Warning)),
+        contextlib.closing(
+            sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+        ) as connection,
+    ):
+        # Invalid UTF-8 becomes lone surrogates, so that later only its own row is rejected.
+        connection.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
+        connection.set_authorizer(_only_reading)
+        tables = [str(name) for (name,) in connection.execute(_SQLITE_TABLES)]
+        cursor = connection.execute(_whole_table(tables, shown) if query is None else query)
+        names = [column[0] for column in cursor.description or ()]
+        _require_columns(names, shown, query)
+        for row in cursor:
+            yield dict(zip(names, row, strict=True))
 
 
-@contextlib.contextmanager
-def _sqlite(path: Path, shown: str, query: str | None) -> Iterator[Iterator[Mapping[str, object]]]:
-    with _errors(shown, query, (sqlite3.Error, sqlite3.Warning)):
-        uri = f"{path.absolute().as_uri()}?mode=ro"
-        with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
-            # Invalid UTF-8 becomes lone surrogates, so that later only its own row is rejected.
-            connection.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
-            connection.set_authorizer(_only_reading)
-            tables = [str(name) for (name,) in connection.execute(_SQLITE_TABLES)]
-            cursor = connection.execute(_whole_table(tables, shown) if query is None else query)
-            names = [column[0] for column in cursor.description or ()]
-            _require_columns(names, shown, query)
-            yield (dict(zip(names, row, strict=True)) for row in cursor)
-
-
-@contextlib.contextmanager
-def _duckdb(path: Path, shown: str, query: str | None) -> Iterator[Batches]:
+def _duckdb_batches(path: Path, shown: str, query: str | None) -> Iterator[pa.RecordBatch]:
+    """Run a query, which has no access to other files, or read the only table of a DuckDB file."""
     try:
         duckdb = importlib.import_module("duckdb")
     except ImportError:
@@ -97,22 +88,23 @@ def _duckdb(path: Path, shown: str, query: str | None) -> Iterator[Batches]:
             "`pip install 'sbert-search[duckdb]'`."
         ) from None
     config = {"enable_external_access": "false", "lock_configuration": "true"}
-    with _errors(shown, query, (duckdb.Error,)):
-        connection = duckdb.connect(str(path), read_only=True, config=config)
-        with contextlib.closing(connection):
-            names = [name for (name,) in connection.sql(_DUCKDB_TABLES).fetchall()]
-            if query is not None and len(connection.extract_statements(query)) > 1:
-                raise CorpusError(
-                    f"{shown}: the query {excerpt(query)} has several statements; pass one SELECT."
-                )
-            relation = connection.sql(_whole_table(names, shown) if query is None else query)
-            _require_columns(relation.columns if relation else [], shown, query)
-            yield _batches(relation, shown, query)
-
-
-def _batches(relation: Any, shown: str, query: str | None) -> Batches:
-    # pyarrow raises an OSError where DuckDB fails in the middle of a result.
-    with _errors(shown, query, (OSError, pa.ArrowException)):
+    with (
+        # pyarrow raises an OSError where DuckDB fails in the middle of a result.
+        _errors(shown, query, (duckdb.Error, OSError, pa.ArrowException)),
+        contextlib.closing(duckdb.connect(str(path), read_only=True, config=config)) as connection,
+    ):
+        names = [name for (name,) in connection.sql(_DUCKDB_TABLES).fetchall()]
+        run = _whole_table(names, shown) if query is None else query
+        statements = connection.extract_statements(run)
+        if len(statements) > 1:
+            raise CorpusError(
+                f"{shown}: the query {excerpt(query)} has several statements; pass one SELECT."
+            )
+        relation = connection.sql(run)
+        # Of a statement such as BEGIN, DuckDB too makes a relation with a column.
+        results = [kind for statement in statements for kind in statement.expected_result_type]
+        selects = duckdb.ExpectedResultType.QUERY_RESULT in results
+        _require_columns(relation.columns if selects else [], shown, query)
         yield from relation.to_arrow_reader(BLOCK_ROWS)
 
 
@@ -276,16 +268,14 @@ def _with_query_results(
 
 def _spool_query(file: SourceFile, query: str | None, owner: object) -> SourceFile:
     with (
-        _query_result(file.path, file.shown, query) as rows,
         _spool(owner, file.shown) as copy,
         progress("Reading the database", None, "rows") as advance,
     ):
-        first = next(rows, None)
-        if isinstance(first, pa.RecordBatch):
-            write_batches(copy, chain([first], cast("Iterable[pa.RecordBatch]", rows)), advance)
-        elif first is not None:
-            later = cast("Iterable[Mapping[str, object]]", rows)
-            write_rows(copy, chain([first], later), file.shown, advance)
+        if _is_duckdb(file.path, file.shown):
+            write_batches(copy, _duckdb_batches(file.path, file.shown, query), advance)
+        else:
+            rows = _sqlite_rows(file.path, file.shown, query)
+            write_rows(copy, rows, file.shown, advance)
     return replace(file, path=Path(copy.name), format="spooled", origin=file.path)
 
 

@@ -80,6 +80,11 @@ def test_the_only_table_is_read_without_a_query(
         read(library)
 
 
+def test_a_query_without_rows_is_a_source_without_rows(library: Path) -> None:
+    with pytest.raises(CorpusError, match=r"library\.\w+: holds no rows"):
+        read(library, query="SELECT id, body AS text FROM books WHERE id = 'z'")
+
+
 @pytest.mark.parametrize(
     "query",
     [

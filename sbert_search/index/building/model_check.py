@@ -243,9 +243,7 @@ def differences(stored: ModelIdentity, given: ModelIdentity) -> list[str]:
     """
     if stored.in_memory != given.in_memory:
         given = replace(
-            given,
-            weights_sha256=stored.weights_sha256,
-            tokenizer_sha256=stored.tokenizer_sha256,
+            given, weights_sha256=stored.weights_sha256, tokenizer_sha256=stored.tokenizer_sha256
         )
     return stored.differences(given)
 

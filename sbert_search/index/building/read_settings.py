@@ -116,9 +116,6 @@ class ReadSettings:
             raise ConfigError(
                 f"chunk_overlap is {self.chunk_overlap}; use at most {most}, half of chunk_tokens."
             )
-        self._check_columns()
-
-    def _check_columns(self) -> None:
         types = {name: parse_type(kind) for name, kind in self.column_types.items()}
         object.__setattr__(self, "column_types", types)
         if self.metadata_fields is not None:

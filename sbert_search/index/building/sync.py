@@ -93,30 +93,11 @@ class FolderScan:
         if self.left_out:
             note(f"{self.source.shown}: not read: {self.left_out}.")
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether no file has content, and reading failed for no file or folder."""
-        return not (self.prints or self.failed)
-
     def may_hold(self, path: str) -> bool:
         """Whether a file without a fingerprint may exist: the file or its folder cannot be read."""
         return path in self.failed or any(
             above in ("", ".") or path.startswith(f"{above}/") for above in self.unlisted
         )
-
-
-@dataclass(slots=True)
-class _Plan:
-    """The paths of files by what a sync does with them, before any file is parsed."""
-
-    stored: StoredFiles = field(default_factory=StoredFiles)
-    new: list[str] = field(default_factory=list)  # the index holds no document of the file
-    # The index lacks a document of the present content, or holds one of an earlier content.
-    changed: list[str] = field(default_factory=list)
-    # The index holds documents, and the file no longer exists.
-    gone: list[str] = field(default_factory=list)
-    taken: list[str] = field(default_factory=list)  # as in `StoredFiles`
-    unchanged: int = 0  # number of files
 
 
 def require_place(folder: Path, root: Path | None) -> SourceFile:
@@ -162,7 +143,7 @@ def scan_folder(source: SourceFile, memory_bytes: int | None = None) -> FolderSc
 
 def require_files(scan: FolderScan, *, allow_empty: bool) -> None:
     """Refuse a folder without files, such as an unmounted disk."""
-    if scan.is_empty and not allow_empty:
+    if not (scan.prints or scan.failed or allow_empty):
         what = "has no file that can be read" if scan.source.path.is_dir() else "is not a folder"
         raise CorpusError(
             f"{scan.source.shown}: {what}, so a sync would delete all its documents. Is the disk "
@@ -173,9 +154,7 @@ def require_files(scan: FolderScan, *, allow_empty: bool) -> None:
 def preview(scan: FolderScan, settings: ReadSettings) -> SyncReport:
     """Report what the first sync of a folder would do, before an index exists."""
     scan.note_left_out()
-    plan = _Plan(new=list(scan.prints))
-    parsed = _Parsed.of(scan, plan.new, settings, None) if plan.new else None
-    return _report(scan, plan, parsed, dry_run=True)
+    return _Changes(scan, settings, None).report(dry_run=True)
 
 
 def sync_folder(
@@ -195,30 +174,31 @@ def sync_folder(
     """
     scan.note_left_out()
     store.refresh()
-    work = _Work.of(scan, settings, store, memory_bytes)
-    report = replace(work.report(dry_run=dry_run), documents=store.snapshot.n_docs)
+    changes = _Changes(scan, settings, store.snapshot, memory_bytes)
+    report = replace(changes.report(dry_run=dry_run), documents=store.snapshot.n_docs)
     root = str(scan.source.root)
     is_known = (build := store.snapshot.manifest.build) is not None and build.root == root
-    if dry_run or (is_known and not report.changes and not work.paths):
+    if dry_run or (is_known and not report.changes and not changes.found):
         return report
-    embedder, agreed = open_model() if work.paths else None, store.snapshot.settings
+    embedder, agreed = open_model() if changes.found else None, store.snapshot.settings
     with note_resume_on_interrupt(store), store.writer() as writer:
-        if writer.snapshot is not work.state:  # another process has committed since
-            work = _Work.of(scan, settings, store, memory_bytes)
-            report = work.report(dry_run=False)
-            embedder = embedder or (open_model() if work.paths else None)
+        if writer.snapshot is not changes.state:  # another process has committed since
+            changes = _Changes(scan, settings, store.snapshot, memory_bytes)
+            report = changes.report(dry_run=False)
+            embedder = embedder or (open_model() if changes.found else None)
         if embedder and (changed := writer.snapshot.settings) != agreed:
             require_agreement(changed, embedder, allow_inexact=allow_inexact)
             require_mixable(changed, embedder)
         _record_root(writer, settings, root)
-        if (parsed := work.parsed) and embedder:
+        if changes.parsed and embedder:
+            reader, survey = changes.parsed
             predicted = settings.predicted
-            survey = predicted.survey(parsed.survey, work.state.columns)
-            note_columns(work.state, survey.columns)
+            survey = predicted.survey(survey, writer.snapshot.columns)
+            note_columns(writer.snapshot, survey.columns)
             writer.add_columns(survey.columns)
             ingest(
                 writer,
-                parsed.reader,
+                reader,
                 embedder,
                 survey=survey,
                 mode="upsert",
@@ -228,113 +208,117 @@ def sync_folder(
                 by_time=True,
                 predicted=predicted,
             )
-        doomed = _doomed(writer, scan, report.deleted, work.paths)
-        writer.delete(doomed)
+        writer.delete(_doomed(writer, scan, report.deleted, changes.found))
         settle(writer)
-        rejects_file = _list_failures(writer.path, work)
+        rejects_file = _list_failures(writer.path, changes.failures())
     return replace(report, documents=store.snapshot.n_docs, rejects_file=rejects_file)
 
 
-@dataclass(frozen=True, slots=True)
-class _Parsed:
-    """New and changed files, parsed once before anything is written."""
+class _Changes:
+    """The changes that a state of an index needs to agree with a folder.
 
-    reader: CorpusReader
-    survey: Survey
-    paths: set[str]  # files that gave documents
-    rejects: dict[str, Reject]  # by the path of the file
+    New and changed files are parsed when this object is made, before anything is written.
+    """
 
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         scan: FolderScan,
-        paths: Iterable[str],
         settings: ReadSettings,
-        store: IndexStore | None,
+        state: Snapshot | None,  # None: there is no index yet
         memory_bytes: int | None = None,
-    ) -> _Parsed:
-        files = _only(scan.source, paths)
+    ) -> None:
+        self.state, self._scan = state, scan
+        self._stored = StoredFiles()
+        if state is not None:
+            self._stored = stored_files(state, scan.source.name, scan.prints)
+        contents = self._stored.contents
+        self._taken = [path for path in scan.prints if path in self._stored.taken]
+        free = {path: own for path, own in scan.prints.items() if path not in self._stored.taken}
+        self._new = [path for path in free if path not in contents]
+        known = [path for path in free if path in contents]
+        # The index lacks a document of the present content, or holds one of an earlier content.
+        self._changed = [
+            path for path in known if not _is_current(contents[path].values(), free[path])
+        ]
+        self._unchanged = len(known) - len(self._changed)
+        self._gone = [
+            path for path in contents if path not in scan.prints and not scan.may_hold(path)
+        ]
+        self.found: set[str] = set()  # new and changed files that gave documents
+        self._broken: dict[str, Reject] = {}  # by the path of the file
+        self.parsed: tuple[CorpusReader, Survey] | None = None
+        if self._new or self._changed:
+            require_memory(memory_bytes)
+            self.parsed = self._parse(settings, memory_bytes)
+
+    def _parse(
+        self, settings: ReadSettings, memory_bytes: int | None
+    ) -> tuple[CorpusReader, Survey]:
+        source, state = self._scan.source, self.state
+        start = len(source.name) + 1 if source.name else 0
+        only = tuple(path[start:] for path in (*self._new, *self._changed))
+        files = replace(source, only=only)
         # `stored_files` finds documents by the column `PATH` only if it has strings.
         types = {name: kind for name, kind in settings.column_types.items() if name != PATH}
         reader = CorpusReader(
             files,
             on_error="skip",
-            columns=store.snapshot.columns if store else None,
+            columns=state.columns if state else None,
             metadata_fields=settings.metadata_fields,
             column_types=types,
-            widens=store.snapshot.widens if store else lambda name: True,
+            widens=state.widens if state else lambda name: True,
             batch_rows=COMMIT_ROWS,
             memory_bytes=memory_bytes,
         )
         survey = reader.survey(allow_empty=True)
         path_of = {file.shown: file.doc_id for file in files_of(files)}
-        found, rejects = set[str](), dict[str, Reject]()
         for batch in reader.batches():
-            found.update(str(document.metadata[PATH]) for document in batch.documents)
+            self.found.update(str(document.metadata[PATH]) for document in batch.documents)
             for reject in batch.rejects:
-                rejects[path_of[reject.source.rpartition(":")[0]]] = reject
-        return cls(reader, survey, found, rejects)
-
-
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """The changes that a state of the index needs to agree with the folder."""
-
-    state: Snapshot
-    scan: FolderScan
-    plan: _Plan
-    parsed: _Parsed | None
-
-    @classmethod
-    def of(
-        cls, scan: FolderScan, settings: ReadSettings, store: IndexStore, memory_bytes: int | None
-    ) -> _Work:
-        """Compare the folder with the opened state, and parse the new and the changed files."""
-        stored = stored_files(store.snapshot, scan.source.name, scan.prints)
-        plan, parsed = _compare(scan, stored), None
-        if unparsed := [*plan.new, *plan.changed]:
-            require_memory(memory_bytes)
-            parsed = _Parsed.of(scan, unparsed, settings, store, memory_bytes)
-        return cls(store.snapshot, scan, plan, parsed)
-
-    @property
-    def paths(self) -> set[str]:
-        """The new and changed files that have documents."""
-        return self.parsed.paths if self.parsed else set()
+                self._broken[path_of[reject.source.rpartition(":")[0]]] = reject
+        return reader, survey
 
     def report(self, *, dry_run: bool) -> SyncReport:
-        return _report(self.scan, self.plan, self.parsed, dry_run=dry_run)
+        """Say what a sync does with each file."""
+        failed = {
+            **self._not_read(),
+            **{path: reject.reason for path, reject in self._broken.items()},
+        }
+        textless = {*self._changed} - self.found - self._broken.keys()
+        return SyncReport(
+            added=tuple(path for path in self._new if path in self.found),
+            replaced=tuple(path for path in self._changed if path in self.found),
+            deleted=tuple(sorted([*self._gone, *textless])),
+            unchanged=self._unchanged,
+            failed=failed,
+            kept=tuple(path for path in failed if self._holds(path)),
+            dry_run=dry_run,
+        )
+
+    def failures(self) -> list[Reject]:
+        """List the files and folders that cannot be read or indexed."""
+        not_read = self._not_read().items()
+        rejects = [Reject(_shown(self._scan.source, path), reason) for path, reason in not_read]
+        return rejects + list(self._broken.values())
+
+    def _not_read(self) -> dict[str, str]:
+        """Return, by path, why a file or folder was not parsed: unreadable, or the id is taken."""
+        return {**self._scan.failed, **dict.fromkeys(self._taken, TAKEN)}
+
+    def _holds(self, path: str) -> bool:
+        """Whether the index holds documents of a file, or of files of a folder."""
+        contents = self._stored.contents
+        return path in contents or any(
+            path in ("", ".") or file.startswith(f"{path}/") for file in contents
+        )
 
 
-def _only(source: SourceFile, paths: Iterable[str]) -> SourceFile:
-    start = len(source.name) + 1 if source.name else 0
-    return replace(source, only=tuple(path[start:] for path in paths))
+def _is_current(stored: Collection[int], own: int) -> bool:
+    """Whether the content hashes that are stored of a file are all those of its present content.
 
-
-def _compare(scan: FolderScan, stored: StoredFiles) -> _Plan:
-    plan = _Plan(stored)
-    for path, own in scan.prints.items():
-        if path in stored.taken:
-            plan.taken.append(path)
-        elif path not in stored.contents:
-            plan.new.append(path)
-        elif is_whole(stored.contents[path].values(), own, alone=True):
-            plan.unchanged += 1
-        else:
-            plan.changed.append(path)
-    plan.gone = [
-        path for path in stored.contents if path not in scan.prints and not scan.may_hold(path)
-    ]
-    return plan
-
-
-def is_whole(contents: Collection[int], own: int, *, alone: bool) -> bool:
-    """Whether all documents of a file are stored, given their content hashes.
-
-    They are if the last document is, since it is committed last. With ``alone``, the result is
-    False also if documents of an earlier content of the file are stored.
+    All documents of a content are stored if its last one is, since that is committed last.
     """
-    return own in contents and not (alone and set(contents) - _prints(own))
+    return own in stored and _prints(own).issuperset(stored)
 
 
 def _prints(own: int) -> set[int]:
@@ -342,46 +326,12 @@ def _prints(own: int) -> set[int]:
     return {own, fingerprint_before_last(own)}
 
 
-def _report(scan: FolderScan, plan: _Plan, parsed: _Parsed | None, *, dry_run: bool) -> SyncReport:
-    found = parsed.paths if parsed else set[str]()
-    rejects = parsed.rejects if parsed else {}
-    broken = {path: reject.reason for path, reject in rejects.items()}
-    failed = {**_not_read(scan, plan), **broken}
-    textless = [path for path in plan.changed if path not in found and path not in broken]
-    return SyncReport(
-        added=tuple(path for path in plan.new if path in found),
-        replaced=tuple(path for path in plan.changed if path in found),
-        deleted=tuple(sorted([*plan.gone, *textless])),
-        unchanged=plan.unchanged,
-        failed=failed,
-        kept=tuple(path for path in failed if _is_held(path, plan.stored)),
-        dry_run=dry_run,
-    )
-
-
-def _not_read(scan: FolderScan, plan: _Plan) -> dict[str, str]:
-    """Return, by path, why a file or folder was not parsed: unreadable, or the id is taken."""
-    return {**scan.failed, **dict.fromkeys(plan.taken, TAKEN)}
-
-
-def _is_held(path: str, stored: StoredFiles) -> bool:
-    """Whether the index holds documents of a file, or of files of a folder."""
-    return path in stored.contents or any(
-        path in ("", ".") or file.startswith(f"{path}/") for file in stored.contents
-    )
-
-
-def _list_failures(folder: Path, work: _Work) -> Path | None:
+def _list_failures(folder: Path, rejects: list[Reject]) -> Path | None:
     """Write the list of files and folders that cannot be read, and return its path.
 
     If everything can be read, remove an earlier list, and return None. The list replaces that of
     `ingest`, which lacks files and folders that could not be opened.
     """
-    source, not_read = work.scan.source, _not_read(work.scan, work.plan)
-    rejects = [
-        *(Reject(_shown(source, path), reason) for path, reason in not_read.items()),
-        *(work.parsed.rejects.values() if work.parsed else ()),
-    ]
     log = RejectLog(folder)
     if rejects:
         log.append(rejects)
@@ -416,6 +366,6 @@ def _doomed(
     doomed = [doc_id for path in gone for doc_id in stored.get(path, ())]
     for path in parsed:
         own, contents = scan.prints[path], stored.get(path, {})
-        if is_whole(contents.values(), own, alone=False):
+        if own in contents.values():  # all documents of the present content are committed
             doomed += [doc_id for doc_id, have in contents.items() if have not in _prints(own)]
     return doomed

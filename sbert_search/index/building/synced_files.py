@@ -16,7 +16,6 @@ import numpy as np
 
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.columns import PREFIX
-from sbert_search.index.storage.segments import Segment
 from sbert_search.text.formats.files import PAGE_MARK, list_files
 from sbert_search.text.formats.rows import printable
 
@@ -68,19 +67,18 @@ def _documents(snapshot: Snapshot) -> Iterator[tuple[str, str | None, str, int]]
         firsts = segment.firsts if live is None else segment.firsts[live]
         contents = segment.ids[2][np.argsort(segment.ids[1])]  # in the order of the rows
         contents = contents if live is None else contents[live]
-        doc_ids, paths, sources = _columns(segment, firsts)
-        yield from zip(doc_ids, paths, sources, contents.tolist(), strict=True)
-
-
-def _columns(
-    segment: Segment, positions: np.ndarray[tuple[int], np.dtype[np.int64]]
-) -> tuple[list[str], list[str | None], list[str]]:
-    has_path = segment.record.columns.get(PATH) == "string"
-    names = ["doc_id", "source", *([f"{PREFIX}{PATH}"] if has_path else [])]
-    table = segment.table(names).take(positions)
-    paths = table.column(f"{PREFIX}{PATH}").to_pylist() if has_path else [None] * len(positions)
-    sources = [source or "" for source in table.column("source").to_pylist()]
-    return table.column("doc_id").to_pylist(), paths, sources
+        has_path = segment.record.columns.get(PATH) == "string"
+        names = ["doc_id", "source", *([f"{PREFIX}{PATH}"] if has_path else [])]
+        doc_ids, sources, *paths = (
+            column.to_pylist() for column in segment.table(names).select(names).take(firsts).columns
+        )
+        yield from zip(
+            doc_ids,
+            paths[0] if has_path else [None] * len(firsts),
+            [source or "" for source in sources],
+            contents.tolist(),
+            strict=True,
+        )
 
 
 INTERVAL_S = 2.0
@@ -96,14 +94,8 @@ class FolderWatch:
     It watches the files whose content is a document, and not tables. The folder may be absent.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        interval_s: float = INTERVAL_S,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._folder, self._interval_s, self._sleep = folder, interval_s, sleep
+    def __init__(self, folder: Path, *, sleep: Callable[[float], None] = time.sleep) -> None:
+        self._folder, self._sleep = folder, sleep
         self._seen = _state_of(folder)
         self._to_confirm = False
 
@@ -118,7 +110,7 @@ class FolderWatch:
         """
         unrest = 0
         while True:
-            self._sleep(self._interval_s)
+            self._sleep(INTERVAL_S)
             now = _state_of(self._folder)
             if now != self._seen:
                 unrest += 1

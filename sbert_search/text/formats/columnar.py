@@ -23,6 +23,7 @@ from sbert_search.text.formats.rows import (
     RawRow,
     Reject,
     RowLimit,
+    raw_rows,
     repeated_name,
 )
 
@@ -243,8 +244,7 @@ def read_parquet(
         for group, n_rows in enumerate(group_rows):
             if first + n_rows > skip:
                 rows = _read_group(file, path, group, n_rows, limit)
-                prefix = f"{shown}:row group {group + 1}:row"
-                yield from _with_source(rows, prefix, first, skip - first)
+                yield from _raw_rows(rows, f"{shown}:row group {group + 1}", first, skip)
             first += n_rows
 
 
@@ -274,20 +274,12 @@ def _read_group(
         yield BadRow(problem)
 
 
-def _with_source(
-    rows: Iterable[dict[str, object] | BadRow], prefix: str, first: int, skip: int
+def _raw_rows(
+    rows: Iterable[dict[str, object] | BadRow], part: str, before: int, skip: int
 ) -> Iterator[RawRow | Reject]:
-    """Yield the rows of a row group or record batch after the first ``skip``, with their positions.
-
-    Before the group or batch, the file has ``first`` rows. A negative ``skip`` leaves out no row.
-    """
-    for row, values in enumerate(rows, start=1):
-        if row > skip:
-            source = f"{prefix} {row}"
-            if isinstance(values, BadRow):
-                yield values.at(source)
-            else:
-                yield RawRow(source, first + row, values)
+    """Yield the rows of a part of a file that has rows ``before``; ``skip`` counts those too."""
+    numbered, left = enumerate(rows, start=1), max(0, skip - before)
+    return raw_rows(numbered, f"{part}:row ", lambda values: values, left, before=before)
 
 
 def read_arrow(
@@ -306,8 +298,7 @@ def read_arrow(
                 return
             if number + batch.num_rows > skip:
                 rows = rows_of_batch(batch, limit)
-                prefix = f"{shown}:batch {index}:row"
-                yield from _with_source(rows, prefix, number, skip - number)
+                yield from _raw_rows(rows, f"{shown}:batch {index}", number, skip)
             number += batch.num_rows
     except _DAMAGE as error:
         if index == 0:

@@ -18,10 +18,27 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 
-_CHUNK_BYTES = 1 << 16
+_CHUNK_BYTES = 1 << 16  # read from an .xz file at a time
+PART_BYTES = 1 << 10  # decompressed from a .zst file at a time
 
 
-class XzStream(io.RawIOBase):
+class _Decompressed(io.RawIOBase):
+    """Decompressed content, of which `_part` returns the next bytes, b"" at the end of the file."""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        view = memoryview(buffer).cast("B")
+        data = self._part(len(view)) if len(view) else b""
+        view[: len(data)] = data
+        return len(data)
+
+    def _part(self, most: int) -> bytes:
+        raise NotImplementedError
+
+
+class XzStream(_Decompressed):
     """The decompressed content of one or several concatenated xz streams.
 
     Like `lzma.open`, it also reads the older format ``.lzma``.
@@ -29,44 +46,28 @@ class XzStream(io.RawIOBase):
 
     def __init__(self, raw: BinaryIO, shown: str, most_bytes: int) -> None:
         self._raw, self._shown, self._most = raw, shown, most_bytes
-        self._decoder = self._new()
+        self._decoder = lzma.LZMADecompressor(memlimit=most_bytes)
 
-    def readable(self) -> bool:
-        """Return True, as readable file objects do."""
-        return True
-
-    def readinto(self, buffer: WriteableBuffer, /) -> int:
-        """Decompress bytes into the buffer; return how many, 0 at the end of the file."""
-        view = memoryview(buffer).cast("B")
-        if not len(view):
-            return 0
+    def _part(self, most: int) -> bytes:
         data = b""
         while not data:
+            fed = b""
             if self._decoder.eof:
                 fed = self._next_stream()
                 if not fed:
-                    return 0
-                self._decoder = self._new()
-            else:
-                fed = self._raw.read(_CHUNK_BYTES) if self._decoder.needs_input else b""
-                if self._decoder.needs_input and not fed:
-                    raise EOFError("Compressed file ended before the end-of-stream marker")
-            data = self._decompressed(fed, len(view))
-        view[: len(data)] = data
-        return len(data)
+                    return b""
+                self._decoder = lzma.LZMADecompressor(memlimit=self._most)
+            elif self._decoder.needs_input and not (fed := self._raw.read(_CHUNK_BYTES)):
+                raise EOFError("Compressed file ended before the end-of-stream marker")
+            data = self._decompressed(fed, most)
+        return data
 
     def _next_stream(self) -> bytes:
         """Return the first bytes of the next stream, after any padding; b"" at the file's end."""
         fed = self._decoder.unused_data.lstrip(b"\0")
-        while not fed:
-            chunk = self._raw.read(_CHUNK_BYTES)
-            if not chunk:
-                return b""
+        while not fed and (chunk := self._raw.read(_CHUNK_BYTES)):
             fed = chunk.lstrip(b"\0")
         return fed
-
-    def _new(self) -> lzma.LZMADecompressor:
-        return lzma.LZMADecompressor(memlimit=self._most)
 
     def _decompressed(self, fed: bytes, most: int) -> bytes:
         try:
@@ -81,10 +82,7 @@ class XzStream(io.RawIOBase):
             ) from error
 
 
-PART_BYTES = 1 << 10
-
-
-class ZstdStream(io.RawIOBase):
+class ZstdStream(_Decompressed):
     """The decompressed content of one or several concatenated zstd frames.
 
     A read of pyarrow's stream fails as a whole if it meets damage. So each read takes at most
@@ -94,13 +92,5 @@ class ZstdStream(io.RawIOBase):
     def __init__(self, raw: BinaryIO) -> None:
         self._stream = pa.CompressedInputStream(raw, "zstd")
 
-    def readable(self) -> bool:
-        """Return True, as readable file objects do."""
-        return True
-
-    def readinto(self, buffer: WriteableBuffer, /) -> int:
-        """Decompress bytes into the buffer; return how many, 0 at the end of the file."""
-        view = memoryview(buffer).cast("B")
-        data = self._stream.read(min(len(view), PART_BYTES))
-        view[: len(data)] = data
-        return len(data)
+    def _part(self, most: int) -> bytes:
+        return bytes(self._stream.read(min(most, PART_BYTES)))

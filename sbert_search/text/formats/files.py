@@ -11,7 +11,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
@@ -21,9 +21,9 @@ import xxhash
 from sbert_search.base.memory import mib
 from sbert_search.errors import CorpusError
 from sbert_search.text.formats import markup
-from sbert_search.text.formats.lines import BOM
 from sbert_search.text.formats.markup import read_pdf
 from sbert_search.text.formats.rows import (
+    BOM,
     NO_BUDGET,
     BadRow,
     RawRow,
@@ -247,31 +247,25 @@ def _read_pages(
     whole = fingerprint(data)
     title, pages = read_pdf(data)
     title = markup.clean_title(title) or printable(file.path.name)
-
-    def row(number: int, text: str, *, is_last: bool) -> RawRow:
-        doc_id = f"{file.doc_id}{PAGE_MARK}{number}"
-        values = {"id": doc_id, "title": title, "text": text, "page": number, **of_file}
-        own = whole if is_last else fingerprint_before_last(whole)
-        return RawRow(f"{file.shown}:page {number}", number, values, fingerprint=own)
-
-    before: tuple[int, str] | None = None
+    row: RawRow | None = None
     try:
-        for page in pages:
-            if before:
-                yield row(*before, is_last=False)
-            before = page
+        for number, text in pages:
+            if row:
+                yield row
+            doc_id, shown = f"{file.doc_id}{PAGE_MARK}{number}", f"{file.shown}:page {number}"
+            values = {"id": doc_id, "title": title, "text": text, "page": number, **of_file}
+            row = RawRow(shown, number, values, fingerprint=fingerprint_before_last(whole))
     except BadRow:
-        if before:
-            yield row(*before, is_last=False)
+        if row:
+            yield row
         raise
-    if before:
-        yield row(*before, is_last=True)
+    if row:
+        yield replace(row, fingerprint=whole)
 
 
 def _title_and_text(kind: Kind, data: bytes, limit: RowLimit) -> tuple[str, str]:
     if kind == "notebook":
-        limit.check_json(data)
-        return markup.notebook(data.removeprefix(BOM))
+        return markup.notebook(data.removeprefix(BOM), limit)
     limit.check_text(data)
     match kind:
         case "html":
@@ -285,12 +279,12 @@ def _title_and_text(kind: Kind, data: bytes, limit: RowLimit) -> tuple[str, str]
 
 
 def _decode(data: bytes) -> str:
-    if data.startswith(_UTF16):
-        try:
-            return data.decode("utf-16")
-        except UnicodeDecodeError:
-            raise BadRow("invalid UTF-16") from None
-    return decode(data.removeprefix(BOM))
+    if not data.startswith(_UTF16):
+        return decode(data.removeprefix(BOM))
+    try:
+        return data.decode("utf-16")
+    except UnicodeDecodeError:
+        raise BadRow("invalid UTF-16") from None
 
 
 def _decode_html(data: bytes) -> str:

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
-from sbert_search.text.formats.lines import BOM, DAMAGE, damage_reason, parse_object
-from sbert_search.text.formats.rows import NO_BUDGET, BadRow, RawRow, Reject, RowLimit
+from sbert_search.text.formats.lines import DAMAGE, damaged, parse_object
+from sbert_search.text.formats.rows import (
+    BOM,
+    NO_BUDGET,
+    BadRow,
+    RawRow,
+    Reject,
+    RowLimit,
+    raw_rows,
+)
 
-_CHUNK = 1 << 16  # maximum bytes read at a time; a read also stops at the end of a line
+_CHUNK = 1 << 16  # maximum bytes read at a time
 _ALONE = 1 << 20  # maximum bytes of the only object of a file, if this object is a row
 
 _SPACE = re.compile(rb"[ \t\r\n]*")
-_SCALAR = re.compile(rb"[^ \t\r\n,\]}]+")
-_STRUCTURE = re.compile(rb'["{}\[\]]')
-_IN_STRING = re.compile(rb'["\\]')
+_SCALAR_END = re.compile(rb"[ \t\r\n,\]}]")
+# From outside of strings to the next bracket, or to a string that does not end in the buffer; and
+# from inside a string to its end. Possessive: a match takes no memory and never backtracks.
+_REST = r'[^"\\]*+(?:\\.[^"\\]*+)*+'  # of a string
+_OUTSIDE = re.compile(rf'[^"{{}}\[\]]*+(?:"{_REST}"[^"{{}}\[\]]*+)*+'.encode(), re.DOTALL)
+_INSIDE = re.compile(_REST.encode(), re.DOTALL)
 _BACKSLASH, _QUOTE = b'\\"'
 _DEPTH = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
 
@@ -33,29 +45,17 @@ def read_json(
     sequence of objects such as JSON lines. An item that is broken but has balanced brackets is
     rejected alone; if brackets or commas are wrong, one reject stands for the rest of the file.
     """
-    for number, item in enumerate(_items(stream, limit), start=1):
-        if number <= skip:
-            continue
-        source = f"{shown}:item {number}"
-        try:
-            if isinstance(item, BadRow):
-                raise item
-            limit.check_json(item)
-            yield RawRow(source, number, parse_object(item))
-        except BadRow as bad:
-            yield bad.at(source)
+    items = enumerate(_items(stream, limit), start=1)
+    return raw_rows(items, f"{shown}:item ", lambda item: parse_object(item, limit), skip)
 
 
 def _items(stream: BinaryIO, limit: RowLimit) -> Iterator[_Item]:
     """Yield the rows of a file; if the rest cannot be read, the last item is a `BadRow`."""
     try:
         scanner = _Scanner(stream, limit)
-        first = scanner.peek()
-        if first == b"[":
-            scanner.step()
+        if scanner.take(b"["):
             yield from _array(scanner)
-        elif first == b"{" and not scanner.starts_sequence():
-            scanner.step()
+        elif scanner.peek() == b"{" and not scanner.starts_sequence():
             yield from _member(scanner)
         else:
             while scanner.peek() == b"{":
@@ -68,48 +68,41 @@ def _items(stream: BinaryIO, limit: RowLimit) -> Iterator[_Item]:
 
 def _array(scanner: _Scanner) -> Iterator[_Item]:
     """Yield the values of an array, of which the scanner has passed the opening bracket."""
-    if scanner.peek() == b"]":
-        scanner.step()
+    if scanner.take(b"]"):
         return
     while True:
         yield scanner.value()
-        after = scanner.peek()
-        if after not in (b",", b"]"):
-            raise BadRow("no comma or closing bracket after the previous item", scanner.near())
-        scanner.step()
-        if after == b"]":
+        if scanner.take(b"]"):
             return
+        if not scanner.take(b","):
+            raise BadRow("no comma or closing bracket after the previous item", scanner.near())
 
 
 def _member(scanner: _Scanner) -> Iterator[_Item]:
     """Yield the objects of an array that is a member of the file's only object.
 
-    The scanner has passed the opening brace. An array counts if its first value is an object; only
-    one may.
+    An array counts if its first value is an object; only one may.
     """
     found = False
+    scanner.take(b"{")
     while scanner.peek() == b'"':
-        name = _shown(scanner.value())
-        if scanner.peek() != b":":
+        name = scanner.value()
+        if not scanner.take(b":"):
             break
-        scanner.step()
-        if scanner.peek() != b"[":
+        if not scanner.take(b"["):
             scanner.skip_value()
+        elif scanner.peek() != b"{":
+            scanner.skip_value(depth=1)
+        elif found:
+            shown = "" if isinstance(name, BadRow) else name.decode("utf-8", "replace")
+            raise BadRow("a second array of objects; move it to a file of its own", shown)
         else:
-            scanner.step()
-            if scanner.peek() != b"{":
-                scanner.skip_value(depth=1)
-            elif found:
-                raise BadRow("a second array of objects; move it to a file of its own", name)
-            else:
-                found = True
-                yield from _array(scanner)
-        if scanner.peek() != b",":
+            found = True
+            yield from _array(scanner)
+        if not scanner.take(b","):
             break
-        scanner.step()
-    if scanner.peek() != b"}":
+    if not scanner.take(b"}"):
         raise BadRow("broken JSON: a member or a closing bracket is missing here", scanner.near())
-    scanner.step()
     if scanner.peek() == b"{":
         raise BadRow(
             "a second object follows the first; rename a file with one object per line to .jsonl"
@@ -121,10 +114,6 @@ def _member(scanner: _Scanner) -> Iterator[_Item]:
         )
 
 
-def _shown(name: _Item) -> str:
-    return name.decode("utf-8", "replace") if isinstance(name, bytes) else ""
-
-
 class _Scanner:
     """Finds the ends of JSON values in a stream, without parsing them.
 
@@ -132,7 +121,7 @@ class _Scanner:
     """
 
     def __init__(self, stream: BinaryIO, limit: RowLimit) -> None:
-        self._stream, self._limit = stream, limit
+        self._stream, self._limit = cast(io.BufferedReader, stream), limit
         self._data, self._at = bytearray(), 0
         while len(self._data) < len(BOM) and self._fill():
             pass
@@ -146,24 +135,29 @@ class _Scanner:
             self._at = space.end() if space else self._at
             if self._at < len(self._data):
                 return bytes(self._data[self._at : self._at + 1])
-            self._forget()
+            self._data.clear()
+            self._at = 0
             if not self._fill():
                 return b""
 
-    def step(self) -> None:
-        """Pass the byte that `peek` returned."""
+    def take(self, byte: bytes) -> bool:
+        """Skip white space, and pass the next byte if it is ``byte``; return whether it was."""
+        if self.peek() != byte:
+            return False
         self._at += 1
+        return True
 
     def near(self) -> str:
         """Return the next bytes, at most 20, as text for a message."""
         return bytes(self._data[self._at : self._at + 20]).decode("utf-8", "replace")
 
     def value(self) -> _Item:
-        """Return the value that begins at the byte that `peek` returns, and pass it.
+        """Pass the next value, and return it, or a `BadRow` if it is over the limit.
 
-        A `BadRow` is returned for a value over the limit, and raised if the value does not end.
+        A `BadRow` is raised if the value does not end.
         """
-        return self._value(0, self._limit.n_bytes)
+        value = self._value(0, self._limit.n_bytes)
+        return BadRow(f"an item longer than {self._limit}") if value is None else value
 
     def skip_value(self, depth: int = 0) -> None:
         """Pass a value, of which ``depth`` opening brackets were passed before."""
@@ -177,10 +171,8 @@ class _Scanner:
         """
         first = after = b""
         try:
-            item = self._value(0, self._limit.n_bytes, stay=True)
-            if isinstance(item, bytes):
-                first = item
-                after = self.peek()
+            first = self._value(0, self._limit.n_bytes, stay=True) or b""
+            after = self.peek() if first else b""
         except BadRow:  # the stream ends or is damaged; the next read raises this error again
             pass
         self._data[: self._at] = first
@@ -194,66 +186,59 @@ class _Scanner:
         lists = [value for value in members if isinstance(value, list) and value]
         return not any(isinstance(items[0], dict) for items in lists)
 
-    def _value(self, depth: int, most: int, *, stay: bool = False) -> _Item:
-        """Return a value, of which ``depth`` brackets were passed, or `BadRow` if too long."""
+    def _value(self, depth: int, most: int, *, stay: bool = False) -> bytes | None:
+        """Pass a value, of which ``depth`` brackets were passed; None if over ``most`` bytes.
+
+        With ``stay``, a longer value is not passed. Otherwise its bytes are dropped as they come.
+        """
         if self._at > _CHUNK:
             del self._data[: self._at]
             self._at = 0
-        if depth == 0 and (scalar := self._scalar()):
-            return scalar
-        too_long = BadRow(f"an item longer than {self._limit}")
-        at, quoted, dropped = self._at, False, False
-        while True:
-            mark = (_IN_STRING if quoted else _STRUCTURE).search(self._data, at)
-            if mark is None:
-                at = max(at, len(self._data))
+        at, quoted, is_whole = self._at, False, True
+        if depth == 0:
+            first = self.peek()
+            if first not in (b"{", b"[", b'"'):
+                return self._scalar()
+            at, quoted, depth = self._at + 1, first == b'"', int(first != b'"')
+        while depth > 0 or quoted:
+            run = (_INSIDE if quoted else _OUTSIDE).match(self._data, at)
+            at = run.end() if run else at
+            if at == len(self._data) or self._data[at] == _BACKSLASH:
                 if at - self._at > most:
                     if stay:
-                        return too_long
-                    dropped = True
-                    at -= self._forget()
-                self._require_more()
+                        return None
+                    is_whole = False
+                    del self._data[:at]
+                    self._at = at = 0
+                if not self._fill():
+                    raise BadRow("the file ends inside this item")
                 continue
-            at, byte = mark.end(), mark[0][0]
-            if byte == _BACKSLASH:
-                at += 1  # the next character is part of the string, whatever it is
-                continue
-            quoted = byte == _QUOTE and not quoted
+            byte = self._data[at]
+            at += 1
+            quoted ^= byte == _QUOTE
             depth += _DEPTH.get(byte, 0)
-            if depth <= 0 and not quoted:
-                break
-        if stay and at - self._at > most:
-            return too_long
-        data, self._at = bytes(self._data[self._at : at]), at
-        return too_long if dropped or len(data) > most else data
-
-    def _forget(self) -> int:
-        n_bytes = len(self._data)
-        self._data.clear()
-        self._at = 0
-        return n_bytes
-
-    def _require_more(self) -> None:
-        if not self._fill():
-            raise BadRow("the file ends inside this item")
+        is_whole &= at - self._at <= most
+        if stay and not is_whole:
+            return None
+        data = bytes(self._data[self._at : at]) if is_whole else None
+        self._at = at
+        return data
 
     def _scalar(self) -> bytes:
-        """Return a number or a word such as null, and pass it; b"" for any other value."""
-        if self.peek() in (b"{", b"[", b'"'):
-            return b""
-        while (word := _SCALAR.match(self._data, self._at)) and word.end() == len(self._data):
+        """Return a number or a word such as null, and pass it."""
+        while (end := _SCALAR_END.search(self._data, self._at)) is None:
             if len(self._data) - self._at > _CHUNK or not self._fill():
                 break
-        if word is None:
+        start, self._at = self._at, end.start() if end else len(self._data)
+        if start == self._at:
             raise BadRow("broken JSON: a value is missing here", self.near())
-        self._at = word.end()
-        return word[0]
+        return bytes(self._data[start : self._at])
 
     def _fill(self) -> bool:
         """Append the next bytes of the stream to the buffer; return whether there were any."""
         try:
-            chunk = self._stream.readline(_CHUNK)
+            chunk = self._stream.read1(_CHUNK)
         except DAMAGE as error:
-            raise BadRow(damage_reason(error)) from None
+            raise damaged(error) from None
         self._data += chunk
         return bool(chunk)

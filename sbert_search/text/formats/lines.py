@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import lzma
 import re
 import zlib
 from collections.abc import Iterator
-from itertools import chain
+from functools import partial
 from typing import BinaryIO, NoReturn
 
 from sbert_search.base.memory import MAX_ROW_BYTES
 from sbert_search.errors import CorpusError
 from sbert_search.text.formats.rows import (
+    BOM,
     NO_BUDGET,
     BadRow,
     RawRow,
@@ -21,29 +23,27 @@ from sbert_search.text.formats.rows import (
     RowLimit,
     check_text,
     decode,
+    raw_rows,
     repeated_name,
 )
 
-BOM = b"\xef\xbb\xbf"  # the byte order mark of UTF-8
-
-Line = tuple[int, bytes, str]
-"""Line number from 1, the line without its line end, and the problem with the line ("": none)."""
-
+Line = tuple[int, bytes | BadRow]
+"""Line number from 1, and the line without its line end, or why it cannot be read."""
 
 # Errors of a stream that is cut off, damaged or on a failing disk.
 DAMAGE = (EOFError, OSError, zlib.error, lzma.LZMAError)
 
 
-def damage_reason(error: Exception) -> str:
+def damaged(error: Exception) -> BadRow:
     """Return why the rest of a damaged stream cannot be read."""
-    return f"the file is damaged here; the rest is lost: {error}"
+    return BadRow(f"the file is damaged here; the rest is lost: {error}")
 
 
 def read_lines(stream: BinaryIO, limit: RowLimit = NO_BUDGET) -> Iterator[Line]:
     r"""Yield the lines of a stream, which end in ``\n`` or ``\r\n``; a BOM at the start is dropped.
 
-    A line over the limit is skipped in small parts and yielded as an empty line with a problem. So
-    is the damage of a stream (a truncated gzip file, a failing disk), after the lines before it.
+    A line over the limit is skipped in small parts and yielded as a `BadRow`. So is the damage of a
+    stream (a truncated gzip file, a failing disk), after the lines before it.
     """
     number = 0
     try:
@@ -54,65 +54,46 @@ def read_lines(stream: BinaryIO, limit: RowLimit = NO_BUDGET) -> Iterator[Line]:
                 if not data.endswith(b"\n"):  # the limit does not count the BOM
                     data += stream.readline(len(BOM))
             if len(data) > limit.n_bytes and not data.endswith(b"\n"):
-                del data
-                _finish_line(stream)
-                yield number, b"", f"line longer than {limit}"
+                while data and not data.endswith(b"\n"):
+                    data = stream.readline(1 << 20)
+                yield number, BadRow(f"line longer than {limit}")
             else:
-                yield number, data.removesuffix(b"\n").removesuffix(b"\r"), ""
+                yield number, data.removesuffix(b"\n").removesuffix(b"\r")
     except DAMAGE as error:
-        yield number + 1, b"", damage_reason(error)
-
-
-def _read_filled_lines(
-    stream: BinaryIO, *, skip: int = 0, limit: RowLimit = NO_BUDGET
-) -> Iterator[Line]:
-    """Yield the lines that are not blank or have a problem; skip the first ``skip`` of these."""
-    for line in read_lines(stream, limit):
-        if line[2] or line[1].strip():
-            if skip:
-                skip -= 1
-            else:
-                yield line
-
-
-def _finish_line(stream: BinaryIO) -> None:
-    while (data := stream.readline(1 << 20)) and not data.endswith(b"\n"):
-        pass
+        yield number + 1, damaged(error)
 
 
 def read_text_lines(
     stream: BinaryIO, shown: str, *, skip: int = 0, limit: RowLimit = NO_BUDGET
 ) -> Iterator[RawRow | Reject]:
     """Yield one row per line, with the field ``text``; blank lines are skipped."""
-    for number, data, problem in _read_filled_lines(stream, skip=skip, limit=limit):
-        source = f"{shown}:{number}"
-        try:
-            if problem:
-                raise BadRow(problem)
-            limit.check_text(data)
-            yield RawRow(source, number, {"text": decode(data)})
-        except BadRow as bad:
-            yield bad.at(source)
+    lines = filter(_is_filled, read_lines(stream, limit))
+    return raw_rows(lines, f"{shown}:", lambda line: _text_row(line, limit), skip)
+
+
+def _text_row(line: bytes, limit: RowLimit) -> dict[str, object]:
+    limit.check_text(line)
+    return {"text": decode(line)}
 
 
 def read_jsonl(
     stream: BinaryIO, shown: str, *, skip: int = 0, limit: RowLimit = NO_BUDGET
 ) -> Iterator[RawRow | Reject]:
     """Yield one row per line; blank lines are skipped, and skipped rows are not parsed."""
-    for number, data, problem in _read_filled_lines(stream, skip=skip, limit=limit):
-        source = f"{shown}:{number}"
-        if problem:
-            yield Reject(source, problem)
-            continue
-        try:
-            limit.check_json(data)
-            yield RawRow(source, number, parse_object(data))
-        except BadRow as bad:
-            yield bad.at(source)
+    lines = filter(_is_filled, read_lines(stream, limit))
+    return raw_rows(lines, f"{shown}:", lambda line: parse_object(line, limit), skip)
 
 
-def parse_object(data: bytes) -> dict[str, object]:
-    """Parse one JSON object strictly: UTF-8, no NaN or Infinity, limited nesting; else `BadRow`."""
+def _is_filled(line: Line) -> bool:
+    return isinstance(line[1], BadRow) or bool(line[1].strip())
+
+
+def parse_object(data: bytes, limit: RowLimit = NO_BUDGET) -> dict[str, object]:
+    """Parse one JSON object strictly: UTF-8, no NaN or Infinity, limited nesting; else `BadRow`.
+
+    An object whose values may take more memory than the budget of the limit allows is not parsed.
+    """
+    limit.check_json(data)
     try:
         value = _DECODER.decode(decode(data))
     except json.JSONDecodeError as error:
@@ -155,18 +136,14 @@ def read_delimited(
     An unclosed quote extends its record to the end of the file, and the record is rejected.
     ``delimiter`` None: of `_DELIMITERS`, the most frequent one outside quotes in the header.
     """
-    header: list[str] | None = None
-    for number, cells in _read_records(stream, delimiter, limit):
-        if header is None:
-            header = _header(cells, f"{shown}:{number}")
-        elif skip:
-            skip -= 1
-        else:
-            yield _row(header, cells, number, f"{shown}:{number}")
+    records = _read_records(stream, delimiter, limit)
+    for number, cells in itertools.islice(records, 1):
+        header = _header(cells, f"{shown}:{number}")
+        yield from raw_rows(records, f"{shown}:", partial(_values, header), skip, typed=False)
 
 
 def _read_records(
-    stream: BinaryIO, delimiter: str | None, limit: RowLimit = NO_BUDGET
+    stream: BinaryIO, delimiter: str | None, limit: RowLimit
 ) -> Iterator[tuple[int, list[str] | BadRow]]:
     """Yield the number of each record's first line, and its cells; a `BadRow` for a bad record."""
     # The csv module has one limit on the size of a cell for the whole process, 128 KiB by default.
@@ -217,20 +194,17 @@ class _Lines:
 
     def finish_record(self) -> None:
         """Skip the lines up to the end of an open quote: these lines belong to the bad record."""
-        while self._quotes % 2:
-            line = next(self._lines, None)
-            if line is None:
-                return
-            self.number = line[0]
-            self._quotes += line[1].count(b'"')
+        while self._quotes % 2 and (line := next(self._lines, None)):
+            self.number, data = line
+            self._quotes += 0 if isinstance(data, BadRow) else data.count(b'"')
 
     def __iter__(self) -> _Lines:
         return self
 
     def __next__(self) -> str:
-        self.number, data, problem = next(self._lines)
-        if problem:
-            raise BadRow(problem)
+        self.number, data = next(self._lines)
+        if isinstance(data, BadRow):
+            raise data
         self._quotes += data.count(b'"')
         try:
             self._record_bytes += self._limit.check_cells(data, self._delimiter, self._record_bytes)
@@ -243,15 +217,15 @@ class _Lines:
 
 def _with_likely_delimiter(lines: Iterator[Line]) -> tuple[str, Iterator[Line]]:
     """Guess the delimiter from the first line that is not blank; return it and all lines."""
-    begin = list[Line]()
+    begin, header = list[Line](), b""
     for line in lines:
         begin.append(line)
-        if line[1].strip():
+        if isinstance(line[1], bytes) and line[1].strip():
+            header = line[1]
             break
-    header = begin[-1][1] if begin else b""
     unquoted = re.sub(rb'"[^"]*"', b"", header).decode("utf-8", "replace")
     likely = max(_DELIMITERS, key=unquoted.count)  # of equally frequent ones, the first
-    return likely, chain(begin, lines)
+    return likely, itertools.chain(begin, lines)
 
 
 def _header(cells: list[str] | BadRow, source: str) -> list[str]:
@@ -268,11 +242,8 @@ def _header(cells: list[str] | BadRow, source: str) -> list[str]:
     return names
 
 
-def _row(header: list[str], cells: list[str] | BadRow, number: int, source: str) -> RawRow | Reject:
-    if isinstance(cells, BadRow):
-        return cells.at(source)
+def _values(header: list[str], cells: list[str]) -> dict[str, str | None]:
     if len(cells) != len(header):
         reason = f"{len(cells)} cells where the header has {len(header)}"
-        return BadRow(reason, cells[0] if cells else "").at(source)
-    values = {name: cell or None for name, cell in zip(header, cells, strict=True)}
-    return RawRow(source, number, values, typed=False)
+        raise BadRow(reason, cells[0] if cells else "")
+    return {name: cell or None for name, cell in zip(header, cells, strict=True)}

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from itertools import chain
 
 from sbert_search.text.formats.lines import parse_object
-from sbert_search.text.formats.rows import BadRow
+from sbert_search.text.formats.rows import NO_BUDGET, BadRow, RowLimit
 
 MAX_TITLE_CHARS = 300
 _MAX_HEADING_CHARS = 1000  # a longer line is no heading
@@ -72,12 +72,12 @@ def rst_title(text: str) -> str:
     return ""
 
 
-def notebook(data: bytes) -> tuple[str, str]:
+def notebook(data: bytes, limit: RowLimit = NO_BUDGET) -> tuple[str, str]:
     """Return the title of a Jupyter notebook, and the text of its cells without their outputs.
 
     The title is the first heading in a Markdown cell, or "". Other JSON raises `BadRow`.
     """
-    content = parse_object(data)
+    content = parse_object(data, limit)
     sheets = content.get("worksheets")  # before version 4 of the format
     cells = content.get("cells")
     if cells is None and isinstance(sheets, list):
@@ -336,30 +336,21 @@ def read_pdf(data: bytes) -> tuple[str, Iterator[tuple[int, str]]]:
         from pypdf import PdfReader
     except ImportError:
         raise BadRow("a PDF file needs pypdf: pip install 'sbert-search[pdf]'") from None
-    try:
-        with _without_notes():
-            reader = PdfReader(io.BytesIO(data))
-            if reader.is_encrypted and not reader.decrypt(""):
-                raise BadRow("the PDF file is encrypted; remove its password")
-            title = str((reader.metadata.title if reader.metadata else "") or "")
-            n_pages = len(reader.pages)
-    except BadRow:
-        raise
-    except Exception as error:  # pypdf raises errors of many types for damaged files
-        raise _damaged("the PDF file", error) from None
+    with _pypdf("the PDF file"):
+        reader = PdfReader(io.BytesIO(data))
+        if reader.is_encrypted and not reader.decrypt(""):
+            raise BadRow("the PDF file is encrypted; remove its password")
+        title = str((reader.metadata.title if reader.metadata else "") or "")
+        n_pages = len(reader.pages)
 
     def pages() -> Iterator[tuple[int, str]]:
         empty = True
-        for number in range(n_pages):
-            try:
-                with _without_notes():
-                    text = reader.pages[number].extract_text()
-            except Exception as error:
-                what = f"page {number + 1}, which is left out with all later pages,"
-                raise _damaged(what, error) from None
+        for number in range(1, n_pages + 1):
+            with _pypdf(f"page {number}, which is left out with all later pages,"):
+                text = reader.pages[number - 1].extract_text()
             if text := _clean(text):
                 empty = False
-                yield number + 1, text
+                yield number, text
         if empty:
             raise BadRow("no page has text; a scanned PDF needs text recognition (OCR) first")
 
@@ -367,13 +358,21 @@ def read_pdf(data: bytes) -> tuple[str, Iterator[tuple[int, str]]]:
 
 
 @contextlib.contextmanager
-def _without_notes() -> Iterator[None]:
-    """Silence the logger of pypdf, which would log each defect that pypdf repairs."""
+def _pypdf(what: str) -> Iterator[None]:
+    """Turn the errors of pypdf, which are of many types, into a `BadRow` that names ``what``.
+
+    Its logger is silenced, since it would log each defect that pypdf repairs.
+    """
     logger = logging.getLogger("pypdf")
     level = logger.level
     logger.setLevel(logging.CRITICAL)
     try:
         yield
+    except BadRow:
+        raise
+    except Exception as error:
+        reason = str(error) or type(error).__name__
+        raise BadRow(f"{what} cannot be read", reason) from None
     finally:
         logger.setLevel(level)
 
@@ -382,8 +381,3 @@ def _clean(text: str) -> str:
     """Cut a text to `_MAX_PAGE_CHARS`, drop NUL characters and replace lone surrogates by "?"."""
     text = text[:_MAX_PAGE_CHARS].replace("\0", "")
     return text.encode("utf-8", "replace").decode().strip()
-
-
-def _damaged(what: str, error: Exception) -> BadRow:
-    reason = str(error) or type(error).__name__
-    return BadRow(f"{what} cannot be read", reason)

@@ -17,8 +17,7 @@ from typing import BinaryIO, TypeAlias
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from sbert_search.base.memory import mib
-from sbert_search.text.formats.rows import BLOCK_ROWS, BadRow, RowLimit
+from sbert_search.text.formats.rows import BLOCK_ROWS, RowLimit
 
 _HEADER_BYTES = 1 << 12  # read for a header at first; headers with statistics may be longer
 _MAX_HEADER_BYTES = 1 << 24
@@ -74,8 +73,9 @@ def _header(stream: BinaryIO, at: int) -> tuple[Struct, int]:
     while True:
         stream.seek(at)
         data = stream.read(n_bytes)
+        reader = _Thrift(data)
         try:
-            header, size = _struct(data, 0, 0)
+            header = reader.struct()
         except IndexError:
             if len(data) < n_bytes or n_bytes >= _MAX_HEADER_BYTES:
                 raise ValueError(f"a page header at byte {at} is cut off") from None
@@ -83,7 +83,7 @@ def _header(stream: BinaryIO, at: int) -> tuple[Struct, int]:
             continue
         if min(_integer(header, number) for number in (1, 2, 3)) < 0:
             raise ValueError(f"there is no page header at byte {at}")
-        return header, size
+        return header, reader.at
 
 
 def _integer(header: Struct, number: int) -> int:
@@ -92,79 +92,81 @@ def _integer(header: Struct, number: int) -> int:
     return value if isinstance(value, int) else -1
 
 
-def _struct(data: bytes, at: int, depth: int) -> tuple[Struct, int]:
-    """Parse the struct at an offset; return its values by field number, and the offset after it.
+class _Thrift:
+    """Reads a struct from bytes; beyond their end, it raises an IndexError.
 
     Only booleans, integers and structs are kept; the other values become None.
     """
-    if depth > _MAX_DEPTH:
-        raise ValueError("a page header nested too deep")
-    fields: Struct = {}
-    number = 0
-    while byte := data[at]:
-        at += 1
-        if byte >> 4:
-            number += byte >> 4
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self.at = data, 0
+
+    def struct(self, depth: int = 0) -> Struct:
+        """Return the values of a struct by field number."""
+        _check_depth(depth)
+        fields: Struct = {}
+        number = 0
+        while byte := self._byte():
+            number = number + (byte >> 4) if byte >> 4 else self._zigzag()
+            fields[number] = self._value(byte & 15, depth)
+        return fields
+
+    def _value(self, kind: int, depth: int) -> Field:
+        match kind:
+            case 1 | 2:  # true, false
+                return kind == 1
+            case 3:  # byte
+                return self._byte()
+            case 4 | 5 | 6:  # integers of 16, 32 and 64 bits
+                return self._zigzag()
+            case 7:  # double
+                self.at += 8
+            case 8:  # bytes
+                size = self._varint()
+                self.at += size
+            case 9 | 10:  # list, set
+                self._pass_list(depth)
+            case 12:
+                return self.struct(depth + 1)
+            case _:
+                raise ValueError(f"a page header with a field of type {kind}")
+        return None
+
+    def _pass_list(self, depth: int) -> None:
+        _check_depth(depth)
+        byte = self._byte()
+        kind = byte & 15
+        size = self._varint() if byte >> 4 == 15 else byte >> 4
+        if width := _WIDTHS.get(kind):  # no loop, since a damaged size may be 2**63
+            self.at += size * width
         else:
-            number, at = _zigzag(data, at)
-        fields[number], at = _value(data, at, byte & 15, depth)
-    return fields, at + 1
+            for _ in range(size):
+                self._value(kind, depth + 1)
+
+    def _byte(self) -> int:
+        self.at += 1
+        return self._data[self.at - 1]
+
+    def _zigzag(self) -> int:
+        value = self._varint()
+        return (value >> 1) ^ -(value & 1)
+
+    def _varint(self) -> int:
+        value = 0
+        for shift in range(0, 70, 7):
+            byte = self._byte()
+            value |= (byte & 127) << shift
+            if byte < 128:
+                return value
+        raise ValueError("a page header with a number beyond 64 bits")
 
 
-def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Field, int]:
-    match kind:
-        case 1 | 2:  # true, false
-            return kind == 1, at
-        case 3:  # byte
-            return data[at], at + 1
-        case 4 | 5 | 6:  # integers of 16, 32 and 64 bits
-            return _zigzag(data, at)
-        case 7:  # double
-            return None, at + 8
-        case 8:  # bytes
-            size, at = _varint(data, at)
-            return None, at + size
-        case 9 | 10:  # list, set
-            return None, _after_list(data, at, depth)
-        case 12:  # struct
-            return _struct(data, at, depth + 1)
-    raise ValueError(f"a page header with a field of type {kind}")
-
-
-def _after_list(data: bytes, at: int, depth: int) -> int:
-    """Return the offset after a list or set."""
+def _check_depth(depth: int) -> None:
     if depth > _MAX_DEPTH:
         raise ValueError("a page header nested too deep")
-    size, kind = data[at] >> 4, data[at] & 15
-    at += 1
-    if size == 15:
-        size, at = _varint(data, at)
-    if width := _WIDTHS.get(kind):  # no loop, since a damaged size may be 2**63
-        return at + size * width
-    for _ in range(size):
-        at = _value(data, at, kind, depth + 1)[1]
-    return at
-
-
-def _zigzag(data: bytes, at: int) -> tuple[int, int]:
-    value, at = _varint(data, at)
-    return (value >> 1) ^ -(value & 1), at
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while shift < 70:
-        byte = data[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, at
-        shift += 7
-    raise ValueError("a page header with a number beyond 64 bits")
 
 
 BUFFER_BYTES = 1 << 20  # bytes read from the file at a time, for each column
-_MAX_PAGE_BYTES = 256 << 20  # maximum size of one page if there is no memory budget
 
 # Minimum bytes of a decoded value by its physical Parquet type. For FIXED_LEN_BYTE_ARRAY the schema
 # of the file has the width.
@@ -187,30 +189,14 @@ def plan_group(file: pq.ParquetFile, path: Path, group: int, limit: RowLimit) ->
             largest = max(largest, pages.largest, pages.dictionary)
             needed += min(BUFFER_BYTES, chunk.total_compressed_size)
             needed += 2 * pages.largest + 3 * pages.dictionary
-            _check(needed, largest, limit)
+            limit.check_pages(needed, largest)
             width = _VALUE_WIDTHS.get(chunk.physical_type) or file.schema.column(column).length
             value_bytes = max(width, _longest_value(path, group, chunk, pages, limit))
             row_bytes += value_bytes * max(1, -(-chunk.num_values // max(1, metadata.num_rows)))
             if file.schema.column(column).max_repetition_level:
                 needed += max(chunk.total_uncompressed_size, value_bytes * chunk.num_values)
-                _check(needed, largest, limit)
+                limit.check_pages(needed, largest)
     return max(1, min(BLOCK_ROWS, limit.block_bytes // max(1, row_bytes)))
-
-
-def _check(total: int, largest: int, limit: RowLimit) -> None:
-    """Reject a row group whose pages need too much memory, before decompressing them.
-
-    ``total`` may be an eighth of the memory budget; without one, ``largest`` may be
-    `_MAX_PAGE_BYTES`.
-    """
-    budget = limit.budget
-    needed, allowed = (largest, _MAX_PAGE_BYTES) if budget is None else (total, budget // 8)
-    if needed > allowed:
-        more = ";" if budget is None else f" with --memory {mib(budget)}; allow more, or"
-        raise BadRow(
-            f"the pages of its row group take {mib(needed)} of memory at a time, and "
-            f"{mib(allowed)} are allowed{more} write the file with smaller pages and row groups"
-        )
 
 
 def _longest_value(

@@ -11,8 +11,9 @@ import dataclasses
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,7 +25,10 @@ from sbert_search.errors import CorpusError
 BLOCK_ROWS = 1024  # rows, or vectors, that are read, converted or written together
 _EXCERPT_CHARS = 80
 
+BOM = b"\xef\xbb\xbf"  # the byte order mark of UTF-8
+
 _Text = TypeVar("_Text", str, bytes)
+_Item = TypeVar("_Item")
 _Record = TypeVar("_Record")
 
 
@@ -71,6 +75,30 @@ class BadRow(Exception):  # noqa: N818 (internal: callers turn it into a Reject)
     def at(self, source: str) -> Reject:
         """Return a `Reject` for the row at the position ``source``."""
         return Reject(source, self.reason, self.value)
+
+
+def raw_rows(
+    items: Iterable[tuple[int, _Item | BadRow]],
+    place: str,
+    parse: Callable[[_Item], Mapping[str, object]],
+    skip: int = 0,
+    *,
+    before: int = 0,
+    typed: bool = True,
+) -> Iterator[RawRow | Reject]:
+    """Make a row of each numbered item of a file, after the first ``skip``, which are not parsed.
+
+    ``place`` and the number are the position of a row; its own number counts also the rows
+    ``before`` the items. A `BadRow`, also if ``parse`` raises it, becomes a `Reject`.
+    """
+    for number, item in islice(items, skip, None):
+        source = f"{place}{number}"
+        try:
+            if isinstance(item, BadRow):
+                raise item
+            yield RawRow(source, before + number, parse(item), typed)
+        except BadRow as bad:
+            yield bad.at(source)
 
 
 def map_rows(rows: Iterable[RawRow | Reject], make: Callable[[RawRow], _Record]) -> list[_Record]:
@@ -135,7 +163,9 @@ def _around(value: _Text, position: int) -> _Text:
     return value[max(0, position - 20) : position + 20]
 
 
-_MAX_DECOMPRESSOR_BYTES = 512 << 20  # used if there is no memory budget
+# Limits if there is no memory budget.
+_MAX_DECOMPRESSOR_BYTES = 512 << 20
+_MAX_PAGE_BYTES = 256 << 20  # of one page of a Parquet file
 
 _MAX_MEMORY_PER_BYTE = 1 << 10  # a row's memory is at most this many times its size in the file
 # Upper bounds of the bytes that Python allocates for one JSON object, list, key and scalar. Each
@@ -145,7 +175,10 @@ _OBJECT_BYTES, _LIST_BYTES, _KEY_BYTES, _SCALAR_BYTES = 216, 120, 128, 96
 
 @dataclass(frozen=True, slots=True)
 class RowLimit:
-    """The maximum size of one row."""
+    """What a file may make this process hold: the size of a row, of pages and of a decompressor.
+
+    Each reader asks it before it makes values of bytes.
+    """
 
     n_bytes: int = MAX_ROW_BYTES  # in the file and, if there is a budget, in memory
     budget: int | None = None  # memory budget of the process, from which ``n_bytes`` is computed
@@ -191,6 +224,21 @@ class RowLimit:
         n_bytes = 4 * len(data) + _SCALAR_BYTES * (data.count(delimiter.encode()) + 1)
         self.check(before + n_bytes)
         return n_bytes
+
+    def check_pages(self, total: int, largest: int) -> None:
+        """Reject a Parquet row group whose pages need too much memory, before decompressing them.
+
+        ``total`` may be an eighth of the budget; without one, only the ``largest`` page is limited.
+        """
+        needed, allowed, more = largest, _MAX_PAGE_BYTES, ";"
+        if self.budget is not None:
+            needed, allowed = total, self.budget // 8
+            more = f" with --memory {mib(self.budget)}; allow more, or"
+        if needed > allowed:
+            raise BadRow(
+                f"the pages of its row group take {mib(needed)} of memory at a time, and "
+                f"{mib(allowed)} are allowed{more} write the file with smaller pages and row groups"
+            )
 
     def _may_be_too_much(self, data: bytes) -> bool:
         return self.budget is not None and len(data) > self.n_bytes // _MAX_MEMORY_PER_BYTE

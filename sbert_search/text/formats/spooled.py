@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from sbert_search.errors import CorpusError
 from sbert_search.text.formats.columnar import rows_of_batch
-from sbert_search.text.formats.rows import BLOCK_ROWS, NO_BUDGET, BadRow, RawRow, Reject, RowLimit
+from sbert_search.text.formats.rows import BLOCK_ROWS, NO_BUDGET, RawRow, Reject, RowLimit, raw_rows
 
 BLOCK_CHARS = 1 << 22  # `write_rows` ends a block once its values reach about this size (`_size`)
 
@@ -88,22 +88,19 @@ def read_spooled(
             n_rows, n_bytes = _HEADER.unpack(header)
             if number + n_rows <= skip:
                 file.seek(n_bytes, 1)
-                number += n_rows
-                continue
-            batch = pa.ipc.open_stream(file.read(n_bytes)).read_next_batch()
-            for values in rows_of_batch(batch, limit):
-                number += 1
-                if number > skip:
-                    yield _row(values, f"{shown}:{number}", number)
+            else:
+                batch = pa.ipc.open_stream(file.read(n_bytes)).read_next_batch()
+                rows = enumerate(rows_of_batch(batch, limit), start=number + 1)
+                yield from raw_rows(rows, f"{shown}:", _with_rest, max(0, skip - number))
+            number += n_rows
 
 
-def _row(values: dict[str, object] | BadRow, source: str, number: int) -> RawRow | Reject:
-    if isinstance(values, BadRow):
-        return values.at(source)
+def _with_rest(values: dict[str, object]) -> dict[str, object]:
+    """Return a row with the fields that the column `_REST` holds as JSON."""
     rest = values.pop(_REST, None)
     if isinstance(rest, str):
         values |= {name: _restored(value) for name, value in json.loads(rest).items()}
-    return RawRow(source, number, values)
+    return values
 
 
 def _restored(value: object) -> object:
@@ -150,12 +147,10 @@ def _vectors(values: list[object]) -> pa.Array | None:
     """Return the values as an Arrow array of float lists; None if they are not all vectors."""
     if not all(isinstance(value, (list, np.ndarray, type(None))) for value in values):
         return None
-    try:
-        column = pa.array(values)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+    column = _array(values)
+    if column is None or not pa.types.is_list(column.type):
         return None
-    is_list = pa.types.is_list(column.type) and pa.types.is_floating(column.type.value_type)
-    return column if is_list else None
+    return column if pa.types.is_floating(column.type.value_type) else None
 
 
 def _column(values: list[object]) -> pa.Array | None:
@@ -165,15 +160,18 @@ def _column(values: list[object]) -> pa.Array | None:
     if kinds == {list}:
         kinds = {type(v) for items in values if isinstance(items, list) for v in items}
         kinds -= {type(None)}
-    if len(kinds) > 1:
-        return None
-    try:
-        column = pa.array(values)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+    column = None if len(kinds) > 1 or np.ndarray in kinds else _array(values)
+    if column is None:
         return None
     nested = column.type.value_type if pa.types.is_list(column.type) else column.type
-    is_array = bool(kinds) and np.ndarray in kinds
-    return None if pa.types.is_nested(nested) or is_array else column
+    return None if pa.types.is_nested(nested) else column
+
+
+def _array(values: list[object]) -> pa.Array | None:
+    try:
+        return pa.array(values)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return None
 
 
 def _to_json(row: Mapping[str, object], names: Iterable[str], source: str) -> str:

@@ -25,12 +25,7 @@ class Candidates:
 
 
 def judged_candidates(
-    folder: Path,
-    run: Path,
-    *,
-    split: str,
-    depth: int,
-    with_relevant: bool = False,
+    folder: Path, run: Path, *, split: str, depth: int, with_relevant: bool = False
 ) -> list[Candidates]:
     """Read the documents that a run retrieved for the judged queries of a BEIR folder.
 

@@ -17,6 +17,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -45,10 +46,7 @@ class RunCellError(CorpusError):
 
 
 def write_run(
-    run: Run | Iterable[tuple[str, Mapping[str, float]]],
-    path: Path,
-    *,
-    tag: str = "sbert-search",
+    run: Run | Iterable[tuple[str, Mapping[str, float]]], path: Path, *, tag: str = "sbert-search"
 ) -> None:
     """Write a run atomically; the hits of a query are sorted by descending score.
 
@@ -170,10 +168,6 @@ _TREC_FORM = (
 _QUERY_BYTES = 256  # memory overhead of a query: the Query object and its dict entry
 
 
-class _SpoolLifetime:
-    """While this object lives, `source_files` keeps its temporary copy of standard input."""
-
-
 def read_queries(
     path: Path, *, fields: FieldNames | None = None, memory_bytes: int | None = None
 ) -> list[Query]:
@@ -182,7 +176,7 @@ def read_queries(
     Their fields are detected unless ``fields`` names them. They may take an eighth of the memory
     budget of the process, ``memory_bytes``.
     """
-    owner = _SpoolLifetime()
+    owner = SimpleNamespace()  # while it lives, `source_files` keeps its copy of standard input
     file = source_files("-", owner)[0] if str(path) == "-" else classify(queries_file(path))
     queries: dict[str, Query] = {}
     limit, taken = RowLimit.within(memory_bytes), 0

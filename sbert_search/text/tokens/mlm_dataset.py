@@ -53,7 +53,8 @@ class MaskedCorpus:
         self._plan = plan_examples(
             shards.sentence_starts, shards.document_starts[low : high + 1], segments, seed=seed
         )
-        self._identity = {
+        # What determines the examples, besides the seed and the tokenizer, as a JSON object.
+        self.identity: Mapping[str, object] = {
             "shards": [f.xxh3_128 for shard in shards.manifest.shards for f in shard.files],
             "documents": [low, high],
             "segments": to_mapping(segments),
@@ -67,11 +68,6 @@ class MaskedCorpus:
     def lengths(self) -> Ints:
         """Number of tokens of each example, special tokens included, int64 (n,)."""
         return self._plan.lengths
-
-    @property
-    def identity(self) -> Mapping[str, object]:
-        """What determines the examples, besides the seed and the tokenizer, as a JSON object."""
-        return self._identity
 
     def read(self, rows: Ints, epoch: int = 0) -> MaskedExamples:
         """Read the examples with the indices ``rows``, (n,), with the masks of an epoch."""

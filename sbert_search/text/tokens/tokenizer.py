@@ -19,7 +19,10 @@ from sbert_search.text.tokens.chunking import PIECE_CHARS, WHOLE_WORDS, Chunking
 from sbert_search.text.tokens.vocabulary import (
     SETTINGS,
     SPECIAL_ROLES,
+    bert_template,
+    bert_tokenizer,
     read_settings,
+    read_vocabulary,
     refuse_slow_patterns,
 )
 
@@ -97,8 +100,6 @@ class TextTokenizer:
         backend.no_truncation()
         backend.no_padding()
         if backend.post_processor is None and backend.token_to_id("[CLS]") is not None:
-            from sbert_search.text.tokens.vocabulary import bert_template
-
             backend.post_processor = bert_template(backend)
         self.backend, self.max_len, self.folder = backend, max_len, folder
         self._settings = {} if folder is None else read_settings(folder)
@@ -124,8 +125,6 @@ class TextTokenizer:
                 backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
                 _apply_settings(backend, read_settings(folder))
             elif (folder / "vocab.txt").is_file():
-                from sbert_search.text.tokens.vocabulary import bert_tokenizer, read_vocabulary
-
                 backend = bert_tokenizer(*read_vocabulary(folder))
                 _add_tokens(backend, folder / "added_tokens.json")
             else:
@@ -168,13 +167,7 @@ class TextTokenizer:
         for (text, _), second in zip(pairs, seconds, strict=True):
             first = ids_of[text]
             keep = _longest_first(len(first), len(second), room)
-            parts = (
-                frame.before,
-                first[: keep[0]],
-                frame.between,
-                second[: keep[1]],
-                frame.after,
-            )
+            parts = (frame.before, first[: keep[0]], frame.between, second[: keep[1]], frame.after)
             ids.append([token for part in parts for token in part])
             types.append([t for t, part in zip(frame.types, parts, strict=True) for _ in part])
             lost.append(len(first) + len(second) - sum(keep))

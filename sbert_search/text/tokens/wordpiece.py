@@ -193,7 +193,15 @@ def train_tokenizer(
         else:
             words = count_words(texts, rules, workers=workers)
     if settings.algorithm == "wordpiece":
-        vocabulary = _merged(words, old, settings)
+        note(f"{sum(words.values()):,} words, {len(words):,} distinct.")
+        with progress("Merging", settings.vocab_size - len(old), "pieces") as advance:
+            vocabulary = learn_wordpiece(
+                words,
+                settings.vocab_size,
+                vocabulary=old,
+                alphabet_limit=settings.alphabet_limit,
+                advance=advance,
+            )
     if len(vocabulary) < settings.vocab_size:
         gain = "" if settings.algorithm == "bpe" else " and raises the likelihood"
         note(
@@ -209,18 +217,6 @@ def train_tokenizer(
         rejected=survey.rejected,
         rejects_file=rejects.path if survey.rejected else None,
     )
-
-
-def _merged(words: dict[str, int], old: list[str], settings: VocabularySettings) -> list[str]:
-    note(f"{sum(words.values()):,} words, {len(words):,} distinct.")
-    with progress("Merging", settings.vocab_size - len(old), "pieces") as advance:
-        return learn_wordpiece(
-            words,
-            settings.vocab_size,
-            vocabulary=old,
-            alphabet_limit=settings.alphabet_limit,
-            advance=advance,
-        )
 
 
 def _texts(reader: CorpusReader, rejects: RejectLog, advance: Advance) -> Iterator[list[str]]:

@@ -255,6 +255,12 @@ def test_settings_that_cannot_be(wrong: dict[str, object], message: str) -> None
         LexicalSettings(**wrong)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("language", ["german", "korean", "turkish"])
+def test_the_lists_of_stop_words_are_those_of_bm25s(language: str) -> None:
+    theirs = bm25s.tokenization.Tokenizer(stopwords=language).stopwords
+    assert LexicalSettings(language=language).stop_words == tuple(theirs)
+
+
 def test_stop_words_may_be_a_list(tmp_path: Path) -> None:
     store = new_store(tmp_path / "i")
     put(store, DOCUMENTS[:5])

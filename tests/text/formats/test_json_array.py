@@ -30,8 +30,8 @@ ROWS: list[dict[str, Any]] = [
 class Slow(io.BytesIO):
     """Gives one byte at a time, so that every value lies across reads."""
 
-    def readline(self, size: int | None = -1, /) -> bytes:
-        return super().readline(1)
+    def read1(self, size: int | None = -1, /) -> bytes:
+        return super().read1(1)
 
 
 def read(text: str | bytes, *, slow: bool = False, **options: Any) -> list[RawRow | Reject]:
