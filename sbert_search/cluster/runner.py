@@ -30,7 +30,6 @@ from sbert_search.embed.embedder import Embedder
 from sbert_search.embed.pipeline import EmbeddedBatch, OnTruncate, TruncatedTexts
 from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import ClusterError, ConfigError
-from sbert_search.index.shards.snapshot import ShardedSnapshot
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.records import Document
 from sbert_search.text.tokens.chunking import AT_BORDERS, Chunking
@@ -175,7 +174,7 @@ class RayRunner:
                 runner is not connected.
         """
         cluster = self._connection()
-        if not isinstance(state, ShardedSnapshot):
+        if not state.is_sharded:
             raise ConfigError(
                 f"{state.path} has no shards, and --runner ray searches shards. Build the index "
                 "with --shards N, or leave --runner out."

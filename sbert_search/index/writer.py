@@ -303,8 +303,7 @@ class IndexWriter:
 
     def backup_to(self, target: str | Path) -> None:
         """Copy this state to another folder, by hard links if possible."""
-        folder, manifest = self._held_folder.folder, self.snapshot.manifest
-        backup.backup_to(folder, manifest, Path(target), backup.map_files(folder, manifest))
+        backup.backup_to(self.snapshot, Path(target))
 
     def rewrite(self, change: Callable[[Transaction], Manifest]) -> None:
         """Commit the state that ``change`` returns, then remove files that only the old state used.

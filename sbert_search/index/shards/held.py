@@ -19,7 +19,7 @@ from sbert_search.errors import CommitUnknown, IndexStoreError
 from sbert_search.index import store as stores
 from sbert_search.index.shards import manifest as shard_manifests
 from sbert_search.index.shards.manifest import ShardManifest, ShardRecord
-from sbert_search.index.shards.snapshot import NEXT, StaleShard, open_shard, read_bytes
+from sbert_search.index.shards.opening import NEXT, StaleShard, open_shard, read_bytes
 from sbert_search.index.storage import manifest as manifests
 from sbert_search.index.storage import transaction
 from sbert_search.index.storage.manifest import Manifest
@@ -80,16 +80,16 @@ class HeldShard(HeldFolder):
 class HeldShards:
     """The opened folders of a sharded index and of its shards, by number, with their locks."""
 
-    def __init__(self, root: Folder, lock: Lock, shards: Sequence[HeldShard]) -> None:
-        self.root, self._lock, self.shards = root, lock, tuple(shards)
+    def __init__(self, folder: Folder, lock: Lock, parts: Sequence[HeldShard]) -> None:
+        self.folder, self._lock, self.parts = folder, lock, tuple(parts)
 
     def require(self) -> None:
         """Refuse to commit if the folder, a shard, a lock or a shard's manifest was replaced."""
-        for shard in self.shards:
+        for shard in self.parts:
             shard.require()
-        if not (self._lock.is_in_place() and self.root.is_at_its_path()):
+        if not (self._lock.is_in_place() and self.folder.is_at_its_path()):
             raise IndexStoreError(
-                f"{self.root} or its {manifests.LOCK} was moved or replaced while the index was "
+                f"{self.folder} or its {manifests.LOCK} was moved or replaced while the index was "
                 "written, so this commit was not made. Find out which program changed the folder, "
                 "then run the command again."
             )
@@ -103,26 +103,26 @@ class HeldShards:
         """
         records = [
             record if shard.waiting is None else ShardRecord.of(number, shard.waiting)
-            for number, (record, shard) in enumerate(zip(old.shards, self.shards, strict=True))
+            for number, (record, shard) in enumerate(zip(old.shards, self.parts, strict=True))
         ]
         new = ShardManifest(generation=old.generation + 1, shards=tuple(records))
-        shard_manifests.write(self.root, new, ready=self.require)
+        shard_manifests.write(self.folder, new, ready=self.require)
         return new
 
     def publish(self) -> None:
         """Finish a commit in the shards; after `CommitUnknown`, the commit is done all the same."""
         try:
-            for shard in self.shards:
+            for shard in self.parts:
                 shard.publish()
         except OSError as error:
             raise CommitUnknown(
-                f"{self.root}: the commit is done, but the disk failed after it ({error}). Free or "
-                "repair the disk, and open the index again."
+                f"{self.folder}: the commit is done, but the disk failed after it ({error}). Free "
+                "or repair the disk, and open the index again."
             ) from error
 
 
 @contextlib.contextmanager
-def holding_locks(path: Path, wait_s: float) -> Iterator[tuple[HeldShards, ShardManifest]]:
+def holding_locks(path: Path, wait_s: float) -> Iterator[HeldShards]:
     """Hold the locks of a sharded index and of its shards, and finish an interrupted commit."""
     n_shards = 0
     with contextlib.ExitStack() as stack:
@@ -144,7 +144,7 @@ def holding_locks(path: Path, wait_s: float) -> Iterator[tuple[HeldShards, Shard
             if isinstance(error, IndexStoreError):
                 raise
             raise IndexStoreError(f"{path} cannot be written: {error}.") from error
-        yield HeldShards(root, lock, shards), manifest
+        yield HeldShards(root, lock, shards)
 
 
 def _has_too_many_files(error: OSError | IndexStoreError) -> bool:

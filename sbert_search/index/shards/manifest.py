@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ from sbert_search.base import files
 from sbert_search.base.folders import Folder
 from sbert_search.config import UnknownSettingError, from_mapping, to_mapping
 from sbert_search.errors import ConfigError, CorruptIndex, IndexStoreError, NotAnIndex
+from sbert_search.index.storage import columns as columns_of
 from sbert_search.index.storage import ids
 from sbert_search.index.storage import manifest as manifests
 from sbert_search.index.storage.manifest import Manifest
@@ -92,6 +94,42 @@ class ShardManifest:
         expected = folder_names(len(self.shards))
         if [shard.folder for shard in self.shards] != expected:
             raise ConfigError(f"its folders are not {expected[0]} to {expected[-1]}")
+
+    @classmethod
+    def of(cls, generation: int, shards: Sequence[Manifest]) -> ShardManifest:
+        """Make the state whose shards have these manifests, in the order of their numbers."""
+        records = (ShardRecord.of(number, manifest) for number, manifest in enumerate(shards))
+        return cls(generation=generation, shards=tuple(records))
+
+
+class UnionManifest(Manifest):
+    """The manifests of all shards as one manifest; the rows of its segments may interleave."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        """Skip the checks of `Manifest`, which do not allow segments with interleaved rows.
+
+        Each manifest of a shard has passed these checks.
+        """
+
+    @classmethod
+    def of(cls, generation: int, shards: Sequence[Manifest]) -> UnionManifest:
+        """Join the manifests of all shards; settings, build and tuning are those of the first."""
+        first = shards[0]
+        return cls(
+            generation=generation,
+            next_row=max(shard.next_row for shard in shards),
+            active=first.active,
+            vectors=first.vectors,
+            postings=first.postings,
+            query_models=first.query_models,
+            columns=reduce(columns_of.merge, (dict(shard.columns) for shard in shards)),
+            segments=tuple(segment for shard in shards for segment in shard.segments),
+            tombstones=tuple(tombstone for shard in shards for tombstone in shard.tombstones),
+            build=first.build,
+            tuning=first.tuning,
+        )
 
 
 def folder_name(number: int) -> str:

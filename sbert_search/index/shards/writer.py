@@ -4,70 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.base import files
-from sbert_search.base.folders import Folder
 from sbert_search.errors import CommitUnknown, IndexStoreError
 from sbert_search.index.settings import LexicalSettings
-from sbert_search.index.shards import manifest as shard_manifests
 from sbert_search.index.shards.held import HeldShards
-from sbert_search.index.shards.manifest import ShardManifest, ShardRecord, shards_of
-from sbert_search.index.shards.snapshot import ShardedSnapshot, naming_shard
+from sbert_search.index.shards.manifest import shards_of
+from sbert_search.index.shards.opening import joined, naming_shard
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.manifest import BuildCursor, ColumnType, Manifest
 from sbert_search.index.storage.segment_writer import IntArray, PassageBatch
 from sbert_search.index.storage.transaction import remove_unreferenced
-from sbert_search.index.upkeep import backup
 from sbert_search.index.writer import BlankDocuments, IndexWriter
 from sbert_search.records import Document
-
-
-def backup_shards(snapshot: ShardedSnapshot, target: Path) -> None:
-    """Copy one state of a sharded index to a new folder, by hard links if possible.
-
-    The new folder gets its final name when it is complete; an incomplete copy is removed, as far as
-    the disk allows. `FileNotFoundError`: a file of the index is gone, for example after a
-    compaction by another process.
-    """
-    target = target.absolute()
-    opened = []
-    for record, shard in zip(snapshot.record.shards, snapshot.shards, strict=True):
-        with naming_shard(record):
-            opened.append(backup.map_files(shard.folder, shard.manifest))
-    try:
-        parent = Folder.open(target.parent)
-        if parent.has(target.name):
-            raise IndexStoreError(f"{target} exists already; name a new folder for the backup.")
-        making = target.with_name(f".{target.name}.partial-{os.urandom(4).hex()}")
-        files.disk.make_folder(making)
-        try:
-            records = []
-            for number, (shard, views) in enumerate(zip(snapshot.shards, opened, strict=True)):
-                place = making / shard_manifests.folder_name(number)
-                record = ShardRecord.of(number, shard.manifest)
-                with naming_shard(record):
-                    backup.backup_to(shard.folder, shard.manifest, place, views)
-                records.append(record)
-            generation = snapshot.record.generation
-            new = ShardManifest(generation=generation, shards=tuple(records))
-            shard_manifests.write(Folder.open(making), new)
-            files.disk.replace(making, target)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                files.remove_tree(making)
-            raise
-        files.disk.fsync_folder(parent)
-    except OSError as error:
-        raise IndexStoreError(f"The backup to {target} failed: {error}.") from error
-
 
 T = TypeVar("T")
 
@@ -103,25 +57,23 @@ class RoutedBatch:
 
 
 class ShardedWriter(IndexWriter):
-    """The only writer of a sharded index; made by `ShardedStore.writer`.
+    """The only writer of a sharded index; made by `IndexStore.writer`.
 
     Each method first writes durable files in the shards. Then one commit makes the new states of
     all shards current. Only `compact` and `finish_build` make a commit for each shard.
     """
 
-    snapshot: ShardedSnapshot
-
     def __init__(
         self,
-        snapshot: ShardedSnapshot,
+        snapshot: Snapshot,
         shards: HeldShards,
-        publish: Callable[[ShardedSnapshot], None],
+        publish: Callable[[Snapshot], None],
     ) -> None:
-        super().__init__(snapshot, shards.shards[0], lambda _: None)
+        super().__init__(snapshot, shards.parts[0], lambda _: None)
         self._shards, self._publish_union = shards, publish
         self._writers = [
-            IndexWriter(state, shard, lambda _: None, len(snapshot.shards))
-            for state, shard in zip(snapshot.shards, shards.shards, strict=True)
+            IndexWriter(state, shard, lambda _: None, snapshot.n_shards)
+            for state, shard in zip(snapshot.parts, shards.parts, strict=True)
         ]
         self._is_open = True
 
@@ -185,8 +137,8 @@ class ShardedWriter(IndexWriter):
 
     def compact(self, *, memory_bytes: int | None = None, retrain: bool = False) -> None:
         """Merge segments and drop dead rows in one shard after another, each in its own commit."""
-        for writer, record in zip(self._writers, self.snapshot.record.shards, strict=True):
-            with self.together(), naming_shard(record):
+        for writer, name in zip(self._writers, self.snapshot.part_folders, strict=True):
+            with self.together(), naming_shard(name):
                 writer.compact(memory_bytes=memory_bytes, retrain=retrain)
 
     def finish_build(self, *, memory_bytes: int | None = None) -> None:
@@ -202,9 +154,9 @@ class ShardedWriter(IndexWriter):
         dropped: set[str] = set()
         with self.together():
             repaired = self._each(lambda writer: writer.repair())
-            for record, names in zip(self.snapshot.record.shards, repaired, strict=True):
-                dropped |= {f"{record.folder}/{name}" for name in names}
-        for writer, shard in zip(self._writers, self._shards.shards, strict=True):
+            for folder, names in zip(self.snapshot.part_folders, repaired, strict=True):
+                dropped |= {f"{folder}/{name}" for name in names}
+        for writer, shard in zip(self._writers, self._shards.parts, strict=True):
             strays = remove_unreferenced(shard, writer.snapshot.manifest, grace_s=0.0)
             dropped |= {f"{shard.folder.path.name}/{name}" for name in strays}
         return sorted(dropped)
@@ -213,10 +165,6 @@ class ShardedWriter(IndexWriter):
         """Change the settings of lexical search in all shards."""
         with self.together():
             self._each(lambda writer: writer.set_lexical(settings))
-
-    def backup_to(self, target: str | Path) -> None:
-        """Copy this state to a new folder."""
-        backup_shards(self.snapshot, Path(target))
 
     def delete_documents(self, first_rows: NDArray[np.int64]) -> None:
         """Delete documents, given the rows of their first passages, int64 (n_docs,)."""
@@ -229,8 +177,8 @@ class ShardedWriter(IndexWriter):
     def _each(self, change: Callable[[IndexWriter], T]) -> list[T]:
         """Change each shard and list the results; an error of damage names the shard's folder."""
         results = []
-        for writer, record in zip(self._writers, self.snapshot.record.shards, strict=True):
-            with naming_shard(record):
+        for writer, name in zip(self._writers, self.snapshot.part_folders, strict=True):
+            with naming_shard(name):
                 results.append(change(writer))
         return results
 
@@ -259,13 +207,14 @@ class ShardedWriter(IndexWriter):
             )
         before = [writer.snapshot for writer in self._writers]
         shards = self._shards
-        for shard in shards.shards:
+        for shard in shards.parts:
             shard.begin()
         try:
             yield self._writers
-            if any(shard.waiting for shard in shards.shards):
+            if any(shard.waiting for shard in shards.parts):
                 self._is_open = False  # no other commit until the outcome of this one is known
-                record = shards.commit(self.snapshot.record)
+                assert self.snapshot.shards is not None
+                record = shards.commit(self.snapshot.shards)
         except CommitUnknown:
             raise
         except OSError as error:
@@ -281,7 +230,7 @@ class ShardedWriter(IndexWriter):
             shards.publish()
         else:
             states = [writer.snapshot for writer in self._writers]
-            self.snapshot = ShardedSnapshot(self.snapshot.folder, record, states)
+            self.snapshot = joined(self.snapshot.folder, record, states)
             shards.publish()
             self._is_open = True
             self._publish_union(self.snapshot)
@@ -289,7 +238,7 @@ class ShardedWriter(IndexWriter):
     def _undo(self, before: Sequence[Snapshot], error: BaseException) -> None:
         """Reset all shards to the states in ``before``, unless the commit may have been made."""
         if self._is_open or isinstance(error, (OSError, IndexStoreError)):
-            for writer, shard, old in zip(self._writers, self._shards.shards, before, strict=True):
+            for writer, shard, old in zip(self._writers, self._shards.parts, before, strict=True):
                 writer.snapshot = old
                 shard.undo(old.manifest)
             self._is_open = True

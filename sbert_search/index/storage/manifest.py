@@ -400,12 +400,6 @@ def read(folder: Folder) -> Manifest:
     try:
         data = bytes(files.map_file(folder / NAME)[: MAX_BYTES + 1])
     except FileNotFoundError as error:
-        if folder.has(SHARDS):
-            raise NotAnIndex(
-                f"{folder} is a sharded index, which this operation does not read. Open it with "
-                "Index.open, or name one of its shards, such as "
-                f"{folder.path / 'shard-0000'}."
-            ) from error
         raise NotAnIndex(
             f"{folder} holds no index: it has no {NAME}. Make one with `sbert-search index build`."
         ) from error
