@@ -152,7 +152,6 @@ class IndexStore:
         """Lock the index and yield its writer; each commit updates `snapshot` of this store."""
         from sbert_search.index.shards.held import HeldShards, holding_locks
         from sbert_search.index.shards.opening import naming_shard
-        from sbert_search.index.shards.writer import ShardedWriter
         from sbert_search.index.storage.transaction import (
             HeldFolder,
             remove_unreferenced,
@@ -176,10 +175,7 @@ class IndexStore:
                 with naming_shard(name):
                     require_files(folder.folder, part.manifest)
                 remove_unreferenced(folder, part.manifest)
-            if isinstance(held, HeldFolder):
-                yield IndexWriter(newest, held, self._move)
-            else:
-                yield ShardedWriter(newest, held, self._move)
+            yield IndexWriter(newest, held, self._move)
 
     def _start_from(self, newest: Snapshot) -> None:
         """Set `snapshot` to the state that a new writer opened, if it is of the same index."""

@@ -17,9 +17,11 @@ from sbert_search.base.folders import Folder
 from sbert_search.base.locks import Lock
 from sbert_search.errors import CommitUnknown, IndexStoreError
 from sbert_search.index import store as stores
+from sbert_search.index.part_writer import PartWriter
 from sbert_search.index.shards import manifest as shard_manifests
 from sbert_search.index.shards.manifest import ShardManifest, ShardRecord
 from sbert_search.index.shards.opening import NEXT, StaleShard, open_shard, read_bytes
+from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage import manifest as manifests
 from sbert_search.index.storage import transaction
 from sbert_search.index.storage.manifest import Manifest
@@ -82,8 +84,66 @@ class HeldShards:
 
     def __init__(self, folder: Folder, lock: Lock, parts: Sequence[HeldShard]) -> None:
         self.folder, self._lock, self.parts = folder, lock, tuple(parts)
+        self._is_open = True  # False: the outcome of a commit is unknown
 
-    def require(self) -> None:
+    @contextlib.contextmanager
+    def together(
+        self, old: ShardManifest, writers: Sequence[PartWriter]
+    ) -> Iterator[list[ShardManifest]]:
+        """Make all commits of the writers of the shards current at once, or none.
+
+        ``old`` is the content of ``shards.json``. Yields a list, which has the new content after
+        the context, unless no shard has a new manifest.
+        """
+        if not self._is_open:
+            raise IndexStoreError(
+                f"{self.folder}: an earlier commit of this writer failed at its last step. Open "
+                "the index again."
+            )
+        before, new = [writer.snapshot for writer in writers], list[ShardManifest]()
+        for shard in self.parts:
+            shard.begin()
+        try:
+            yield new
+            if any(shard.waiting for shard in self.parts):
+                self._is_open = False  # no other commit until the outcome of this one is known
+                new.append(self._commit(old))
+        except CommitUnknown:
+            raise
+        except OSError as error:
+            self._undo(writers, before, error)
+            raise IndexStoreError(
+                f"{self.folder}: writing failed, {error}. The index is as it was before this "
+                "commit; free or repair the disk and run the command again."
+            ) from error
+        except BaseException as error:
+            self._undo(writers, before, error)
+            raise
+        try:
+            for shard in self.parts:
+                shard.publish()
+        except OSError as error:
+            raise CommitUnknown(
+                f"{self.folder}: the commit is done, but the disk failed after it ({error}). Free "
+                "or repair the disk, and open the index again."
+            ) from error
+        self._is_open = True
+
+    def _commit(self, old: ShardManifest) -> ShardManifest:
+        """Make the waiting manifests of all shards current by one replacement of ``shards.json``.
+
+        After `OSError` or `IndexStoreError` the old state holds, after `CommitUnknown` the old or
+        the new.
+        """
+        records = [
+            record if shard.waiting is None else ShardRecord.of(number, shard.waiting)
+            for number, (record, shard) in enumerate(zip(old.shards, self.parts, strict=True))
+        ]
+        new = ShardManifest(generation=old.generation + 1, shards=tuple(records))
+        shard_manifests.write(self.folder, new, ready=self._require)
+        return new
+
+    def _require(self) -> None:
         """Refuse to commit if the folder, a shard, a lock or a shard's manifest was replaced."""
         for shard in self.parts:
             shard.require()
@@ -94,31 +154,15 @@ class HeldShards:
                 "then run the command again."
             )
 
-    def commit(self, old: ShardManifest) -> ShardManifest:
-        """Make the waiting manifests of all shards current by one replacement of ``shards.json``.
-
-        ``old`` is the content of ``shards.json`` before; the new content is returned. After
-        `OSError` or `IndexStoreError` the old state holds, after `CommitUnknown` the old or the
-        new.
-        """
-        records = [
-            record if shard.waiting is None else ShardRecord.of(number, shard.waiting)
-            for number, (record, shard) in enumerate(zip(old.shards, self.parts, strict=True))
-        ]
-        new = ShardManifest(generation=old.generation + 1, shards=tuple(records))
-        shard_manifests.write(self.folder, new, ready=self.require)
-        return new
-
-    def publish(self) -> None:
-        """Finish a commit in the shards; after `CommitUnknown`, the commit is done all the same."""
-        try:
-            for shard in self.parts:
-                shard.publish()
-        except OSError as error:
-            raise CommitUnknown(
-                f"{self.folder}: the commit is done, but the disk failed after it ({error}). Free "
-                "or repair the disk, and open the index again."
-            ) from error
+    def _undo(
+        self, writers: Sequence[PartWriter], before: Sequence[Snapshot], error: BaseException
+    ) -> None:
+        """Reset all shards to the states in ``before``, unless the commit may have been made."""
+        if self._is_open or isinstance(error, (OSError, IndexStoreError)):
+            for writer, shard, old in zip(writers, self.parts, before, strict=True):
+                writer.snapshot = old
+                shard.undo(old.manifest)
+            self._is_open = True
 
 
 @contextlib.contextmanager

@@ -103,8 +103,10 @@ def open_shards(root: Folder, manifest: ShardManifest, reuse: Snapshot | None) -
     return joined(root, manifest, parts)
 
 
-def joined(root: Folder, manifest: ShardManifest, parts: Sequence[Snapshot]) -> Snapshot:
-    """Join the states of all shards, in the order of their numbers."""
+def joined(root: Folder, manifest: ShardManifest | None, parts: Sequence[Snapshot]) -> Snapshot:
+    """Join the states of all shards, by number; ``manifest`` None: the only part is the index."""
+    if manifest is None:
+        return parts[0]
     union = UnionManifest.of(manifest.generation, [part.manifest for part in parts])
     return Snapshot(root, union, parts=parts, shards=manifest)
 

@@ -84,8 +84,8 @@ def assemble(path: Path, parts: Sequence[Path]) -> IndexStore:
 def rows_from(number: int) -> int:
     """Return the first row number for part ``number``, which is ``number`` x 2**48.
 
-    Parts that start at these numbers share no row numbers. Pass the result as ``first_row`` to
-    `IndexStore.create`, which makes the empty part, and then add the documents to the part.
+    Parts that start at these numbers share no row numbers. Pass the result as ``next_row`` to
+    `Manifest.new`, make the empty part with `IndexStore.create`, and add the documents to it.
     """
     return number << 48
 

@@ -11,7 +11,6 @@ import pytest
 
 from sbert_search.errors import IndexStoreError
 from sbert_search.index import settings as spec
-from sbert_search.index.shards.upkeep import commit_best
 from sbert_search.index.storage.manifest import Manifest, VectorSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.index.tuning import settings, sweep
@@ -46,7 +45,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> IndexStore:
 
 @pytest.mark.thorough
 def test_the_best_spec_is_built_in_every_shard(store: IndexStore) -> None:
-    report = tune(store, SETTINGS, commit_best=commit_best)
+    report = tune(store, SETTINGS)
     tuning = report.tuning
     assert tuning is not None
     for trial in report.built:
@@ -68,7 +67,7 @@ def test_the_best_spec_is_built_in_every_shard(store: IndexStore) -> None:
 
 def test_a_dry_run_changes_nothing(store: IndexStore) -> None:
     before = store.snapshot.shards
-    report = tune(store, SETTINGS, dry_run=True, commit_best=commit_best)
+    report = tune(store, SETTINGS, dry_run=True)
     assert report.tuning is None
     assert report.outlook
     assert IndexStore.open(store.path).snapshot.shards == before
@@ -77,7 +76,7 @@ def test_a_dry_run_changes_nothing(store: IndexStore) -> None:
 def test_no_spec_within_the_limits_leaves_the_index(store: IndexStore) -> None:
     before = store.snapshot.shards
     with pytest.raises(IndexStoreError, match="No index with recall"):
-        tune(store, replace(SETTINGS, memory_bytes=1 << 12), commit_best=commit_best)
+        tune(store, replace(SETTINGS, memory_bytes=1 << 12))
     assert IndexStore.open(store.path).snapshot.shards == before
 
 
@@ -99,7 +98,7 @@ def test_the_time_of_the_sample_counts_and_a_second_finalist_needs_time(
 
     monkeypatch.setattr(Budget, "time_refusal", refusal)
     monkeypatch.setattr("sbert_search.index.tuning.tune.sweep", sweep_beside_a_writer)
-    report = tune(store, SETTINGS, commit_best=commit_best)
+    report = tune(store, SETTINGS)
     assert len(set(started)) == 1
     assert len(report.built) == 1
     assert report.tuning is not None
@@ -124,6 +123,6 @@ def test_an_index_of_another_metric_in_the_place_of_the_measured_one_is_refused(
 
     monkeypatch.setattr("sbert_search.index.tuning.tune.sweep", sweep_and_replace)
     with pytest.raises(IndexStoreError, match="now holds another index: its metric differs"):
-        tune(store, SETTINGS, commit_best=commit_best)
+        tune(store, SETTINGS)
     opened = IndexStore.open(store.path).snapshot
     assert [shard.manifest.tuning for shard in opened.parts] == [None, None]
