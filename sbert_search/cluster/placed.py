@@ -28,8 +28,8 @@ from sbert_search.index.dense.query_plan import RowMask
 from sbert_search.index.lexical.analyzer import NearWords
 from sbert_search.index.lexical.bm25 import LexicalSearch, Matches
 from sbert_search.index.lexical.vocabulary import Vocabulary
-from sbert_search.index.shards import manifest as shard_manifests
 from sbert_search.index.snapshot import Snapshot
+from sbert_search.index.storage import manifest as manifests
 
 
 class FilterMask(RowMask):
@@ -74,7 +74,7 @@ class PlacedSnapshot(Snapshot):
         super().__init__(state.folder, state.manifest, parts=state.parts, shards=state.shards)
         path, record = str(self.path.absolute()), state.shards
         assert record is not None  # see `RayRunner.placed`
-        self._key = f"{path} {hashlib.sha256(shard_manifests.encode(record)).hexdigest()}"
+        self._key = f"{path} {hashlib.sha256(manifests.encode(record)).hexdigest()}"
         commit = ShardedCommit(
             self._key,
             path,

@@ -71,6 +71,17 @@ class RoutedBatch:
         )
 
 
+def require_fit(state: Snapshot, columns: Mapping[str, ColumnType], origin: str) -> None:
+    """Refuse types of metadata columns, which ``origin`` has, that stored values do not fit."""
+    for name, kind in state.columns.items():
+        if kind != columns[name] and not state.widens(name):
+            held, fails = ("integers", "round") if kind == "int64" else ("texts", "refuse")
+            raise IndexStoreError(
+                f"The metadata column {name!r} of {state.path} holds {held} that {columns[name]}, "
+                f"its type in {origin}, would {fails}; rename the column in the source."
+            )
+
+
 class IndexWriter:
     """Changes an index while it holds the lock of the index; made by `IndexStore.writer`.
 
@@ -112,13 +123,7 @@ class IndexWriter:
     def add_columns(self, columns: Mapping[str, ColumnType]) -> None:
         """Add metadata columns from the next commit on; stored values must fit their types."""
         merged = columns_of.merge(self._columns, columns)
-        for name, kind in self._columns.items():
-            if kind != merged[name] and not self.snapshot.widens(name):
-                held, fails = ("integers", "round") if kind == "int64" else ("texts", "refuse")
-                raise IndexStoreError(
-                    f"The metadata column {name!r} holds {held} in the index that {merged[name]}, "
-                    f"its type in the source, would {fails}; rename the column in the source."
-                )
+        require_fit(self.snapshot, merged, "the source")
         self._columns = merged
 
     def classify(

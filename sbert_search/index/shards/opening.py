@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sbert_search.base import files
 from sbert_search.base.folders import Folder
-from sbert_search.errors import CorruptIndex, IndexStoreError
+from sbert_search.errors import CorruptIndex, IndexStoreError, NotAnIndex
 from sbert_search.index.shards import manifest as shard_manifests
 from sbert_search.index.shards.manifest import ShardManifest, ShardRecord, UnionManifest
 from sbert_search.index.snapshot import Snapshot
@@ -81,12 +81,9 @@ def read_shard(folder: Folder, record: ShardRecord) -> Manifest:
 
 def read_bytes(folder: Folder, name: str) -> bytes:
     """Read a manifest of a shard; return ``b""`` if the file is absent or damaged."""
-    try:
-        return bytes(files.map_file(folder / name)[: manifests.MAX_BYTES + 1])
-    except OSError as error:
-        if not files.is_fault_of_file(error):
-            raise IndexStoreError(f"{folder / name} cannot be read: {error}.") from error
-        return b""
+    with contextlib.suppress(NotAnIndex):
+        return manifests.read_bytes(folder, name)
+    return b""
 
 
 def open_shards(root: Folder, manifest: ShardManifest, reuse: Snapshot | None) -> Snapshot:

@@ -20,6 +20,7 @@ from sbert_search.index.storage import columns as columns_of
 from sbert_search.index.storage import manifest as manifests
 from sbert_search.index.storage.manifest import ColumnType, Manifest
 from sbert_search.index.store import IndexStore
+from sbert_search.index.writer import require_fit
 
 
 def create_shards(root: Folder, empty: Manifest, names: Sequence[str]) -> None:
@@ -136,16 +137,7 @@ def _check_columns(parts: Sequence[Snapshot]) -> None:
                 f"{part.path} cannot be shard {number} of the index of the parts before it. {error}"
             ) from error
     for part in parts:
-        for name, kind in part.manifest.columns.items():
-            if kind in ("int64", "list[string]") and columns[name] != kind:
-                if part.widens(name):
-                    continue
-                values, fails = ("integers", "round") if kind == "int64" else ("texts", "refuse")
-                raise IndexStoreError(
-                    f"{part.path}: the metadata column {name!r} holds {values} that "
-                    f"{columns[name]}, its type in another part, would {fails}; rename it in the "
-                    "source."
-                )
+        require_fit(part, columns, "another part")
 
 
 def _record(place: Path, name: str) -> ShardRecord:
