@@ -6,9 +6,10 @@ import contextlib
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from threading import RLock
 from types import TracebackType
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -25,7 +26,7 @@ from sbert_search.cluster.connection import (
 )
 from sbert_search.cluster.holders import ANSWER_S, Holders
 from sbert_search.cluster.placed import PlacedSnapshot
-from sbert_search.cluster.pool import EmbeddedPassages, Job, OpenModel, Pool, Texts
+from sbert_search.cluster.pool import Job, OpenModel, Pool, Texts
 from sbert_search.embed.embedder import Embedder
 from sbert_search.embed.pipeline import EmbeddedBatch, OnTruncate, TruncatedTexts
 from sbert_search.embed.protocol import TextEmbedder
@@ -279,15 +280,12 @@ def _jobs(
 def _embedded(job: Job[tuple[Sequence[Document], T]]) -> EmbeddedBatch[T]:
     assert job.result is not None
     documents, payload = job.payload
-    return EmbeddedBatch(
-        documents=documents,
-        **job.result._asdict(),
-        payload=payload,
-        held_bytes=job.held_bytes,
-    )
+    # `Any`: the payload has another type than that of the result, which is none.
+    result: EmbeddedBatch[Any] = job.result
+    return replace(result, documents=documents, payload=payload, held_bytes=job.held_bytes)
 
 
-def _no_passages(dim: int) -> EmbeddedPassages:
+def _no_passages(dim: int) -> EmbeddedBatch[None]:
     small, large = np.empty(0, np.int32), np.empty(0, np.int64)
     vectors = np.empty((0, dim), np.float32)
-    return EmbeddedPassages(large, small, large, large, small, small, vectors)
+    return EmbeddedBatch((), large, small, large, large, small, small, vectors, None, 0)

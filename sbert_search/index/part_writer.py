@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,6 @@ from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage import ids
 from sbert_search.index.storage.manifest import BuildCursor, ColumnType, Manifest, VectorSettings
 from sbert_search.index.storage.segment_writer import (
-    PassageBatch,
     SegmentPart,
     make_part,
     write_segment,
@@ -33,6 +32,9 @@ from sbert_search.index.storage.transaction import (
 )
 from sbert_search.index.upkeep import compaction, merge_policy
 from sbert_search.index.upkeep.check import damaged_derived_files
+
+if TYPE_CHECKING:
+    from sbert_search.embed.pipeline import EmbeddedBatch
 
 
 class BlankDocuments(Protocol):
@@ -69,7 +71,7 @@ class PartWriter:
 
     def commit(
         self,
-        batch: PassageBatch | None,
+        batch: EmbeddedBatch[object] | None,
         rows: NDArray[np.int64] | None,
         columns: Mapping[str, ColumnType],
         *,
@@ -236,7 +238,7 @@ class PartWriter:
         self,
         work: Transaction,
         new: Manifest,
-        batch: PassageBatch,
+        batch: EmbeddedBatch[object],
         rows: NDArray[np.int64] | None,
         *,
         extends: bool,

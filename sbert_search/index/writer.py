@@ -7,9 +7,8 @@ import dataclasses
 import enum
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,10 +23,12 @@ from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage import columns as columns_of
 from sbert_search.index.storage import ids
 from sbert_search.index.storage.manifest import BuildCursor, ColumnType, Manifest
-from sbert_search.index.storage.segment_writer import IntArray, PassageBatch
 from sbert_search.index.storage.transaction import HeldFolder, Transaction
 from sbert_search.index.upkeep import backup
 from sbert_search.records import Document
+
+if TYPE_CHECKING:
+    from sbert_search.embed.pipeline import EmbeddedBatch
 
 T = TypeVar("T")
 
@@ -39,36 +40,6 @@ class Outcome(enum.Enum):
     REPLACE = "replace"  # the index has the id with other content, which is replaced
     DUPLICATE = "duplicate"  # the index has the id with the same content: nothing to do
     CONFLICT = "conflict"  # the index has the id with other content, which must not be replaced
-
-
-@dataclass(frozen=True, slots=True)
-class RoutedBatch:
-    """The documents of a batch that belong to one shard; attributes as of `PassageBatch`."""
-
-    documents: Sequence[Document]
-    doc_of: NDArray[np.int64]
-    chunk: IntArray
-    char_start: IntArray
-    char_end: IntArray
-    n_tokens: IntArray
-    lost_tokens: IntArray
-    vectors: NDArray[np.floating]
-    given: bool
-
-    @classmethod
-    def of(cls, batch: PassageBatch, docs: NDArray[np.int64], at: NDArray[np.int64]) -> RoutedBatch:
-        """Take documents of a batch and their passages, both by ascending positions."""
-        return cls(
-            documents=[batch.documents[i] for i in docs.tolist()],
-            doc_of=np.searchsorted(docs, np.asarray(batch.doc_of)[at]),
-            chunk=batch.chunk[at],
-            char_start=batch.char_start[at],
-            char_end=batch.char_end[at],
-            n_tokens=batch.n_tokens[at],
-            lost_tokens=batch.lost_tokens[at],
-            vectors=batch.vectors[at],
-            given=batch.given,
-        )
 
 
 def require_fit(state: Snapshot, columns: Mapping[str, ColumnType], origin: str) -> None:
@@ -150,7 +121,7 @@ class IndexWriter:
 
     def commit(
         self,
-        batch: PassageBatch | None,
+        batch: EmbeddedBatch[object] | None,
         *,
         cursor: BuildCursor | None = None,
         starts_block: bool = True,
@@ -322,8 +293,8 @@ class IndexWriter:
                 part.compact(memory_bytes, retrain=retrain, finishes=finishes)
 
     def _routed(
-        self, batch: PassageBatch, rows: NDArray[np.int64] | None
-    ) -> dict[int, tuple[PassageBatch, NDArray[np.int64] | None]]:
+        self, batch: EmbeddedBatch[object], rows: NDArray[np.int64] | None
+    ) -> dict[int, tuple[EmbeddedBatch[object], NDArray[np.int64] | None]]:
         """Split a batch and its rows by shard; None: the passages get the next unused rows."""
         if not self._shards:
             return {0: (batch, rows)}
@@ -331,11 +302,11 @@ class IndexWriter:
             first = self.snapshot.manifest.next_row
             rows = np.arange(first, first + len(batch.doc_of))
         shards = shards_of([document.doc_id for document in batch.documents], len(self._parts))
-        parts: dict[int, tuple[PassageBatch, NDArray[np.int64] | None]] = {}
+        parts: dict[int, tuple[EmbeddedBatch[object], NDArray[np.int64] | None]] = {}
         for number in np.unique(shards).tolist():
             docs = np.flatnonzero(shards == number)
             at = np.flatnonzero(shards[np.asarray(batch.doc_of)] == number)
-            parts[number] = RoutedBatch.of(batch, docs, at), rows[at]
+            parts[number] = batch.take(docs, at), rows[at]
         return parts
 
     def _classify_one(self, doc_id: str, content: int, stored: int | None, mode: str) -> Outcome:
