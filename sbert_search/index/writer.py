@@ -73,9 +73,9 @@ class IndexWriter:
         held: HeldFolder | HeldShards,
         publish: Callable[[Snapshot], None],
     ) -> None:
-        self.snapshot, self._publish = snapshot, publish
+        self._joined, self._publish = snapshot, publish
         self._shards = held if isinstance(held, HeldShards) else None
-        published = (lambda _: None) if self._shards else self._move
+        published = (lambda _: None) if self._shards else publish
         self._parts = [
             PartWriter(part, folder, published, snapshot.n_shards)
             for part, folder in zip(snapshot.parts, held.parts, strict=True)
@@ -85,6 +85,11 @@ class IndexWriter:
         self._pending: dict[str, tuple[int, int]] = {}
         self._columns = dict(snapshot.columns)
         self._guard = threading.Lock()  # guards _pending, which two threads change
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The newest state that this writer opened or committed."""
+        return self._joined if self._shards else self._parts[0].snapshot
 
     @property
     def path(self) -> Path:
@@ -270,11 +275,8 @@ class IndexWriter:
         if made:
             [record] = made
             states = [part.snapshot for part in self._parts]
-            self._move(joined(self.snapshot.folder, record, states))
-
-    def _move(self, snapshot: Snapshot) -> None:
-        self.snapshot = snapshot
-        self._publish(snapshot)
+            self._joined = joined(self._joined.folder, record, states)
+            self._publish(self._joined)
 
     def _each(self, change: Callable[[PartWriter], T]) -> list[T]:
         """Change each part and list the results; an error of damage names the shard's folder."""
