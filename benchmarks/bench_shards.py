@@ -37,7 +37,6 @@ from sbert_search import Index, SearchEngine
 from sbert_search.base.progress import set_progress
 from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.index.settings import IndexSpec
-from sbert_search.index.shards.store import ShardedStore
 from sbert_search.index.tuning.settings import lists_for
 from sbert_search.records import Document
 from sbert_search.search.options import SearchMode
@@ -176,14 +175,10 @@ def visit_lists(index: Index, vectors: Floats, target: float) -> float:
     store = index.store
     nearest = nearest_rows(index, vectors)
     spec = store.snapshot.settings.spec
-    nprobe = 1 if isinstance(store, ShardedStore) else spec.nprobe
+    nprobe = 1 if store.snapshot.is_sharded else spec.nprobe
     while True:
         tried = replace(spec, nprobe=nprobe)
-        if isinstance(store, ShardedStore):
-            shards = [shard.with_spec(tried) for shard in store.snapshot.shards]
-            store.snapshot = store.snapshot.with_states(shards)
-        else:
-            store.snapshot = store.snapshot.with_spec(tried)
+        store.snapshot = store.snapshot.with_spec(tried)
         if (reached := recall(index, vectors, nearest)) >= target:
             return reached
         nprobe += 1

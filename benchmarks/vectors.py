@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.embed.pipeline import EmbeddedBatch
 from sbert_search.index.storage.manifest import BuildCursor, Manifest, VectorSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.records import Document
@@ -65,25 +66,21 @@ class Clusters:
         return self.draw(count, stream=0)
 
 
-@dataclass(frozen=True, slots=True)
-class OnePassage:
-    """A batch of documents of one passage each, with the attributes that a commit reads."""
-
-    documents: list[Document]
-    vectors: Floats
-
-    @property
-    def doc_of(self) -> NDArray[np.int64]:
-        """Number of the document of each passage."""
-        return np.arange(len(self.documents))
-
-    @property
-    def chunk(self) -> NDArray[np.int64]:
-        """Number of each passage in its document: always 0."""
-        return np.zeros(len(self.documents), np.int64)
-
-    char_start = char_end = n_tokens = lost_tokens = chunk
-    given = False
+def one_passage_each(documents: list[Document], vectors: Floats) -> EmbeddedBatch[None]:
+    """Make a batch of documents of one passage each."""
+    zeros, small = np.zeros(len(documents), np.int64), np.zeros(len(documents), np.int32)
+    return EmbeddedBatch(
+        documents=documents,
+        doc_of=np.arange(len(documents)),
+        chunk=small,
+        char_start=zeros,
+        char_end=zeros,
+        n_tokens=small,
+        lost_tokens=small,
+        vectors=vectors,
+        payload=None,
+        held_bytes=0,
+    )
 
 
 def write_index(
@@ -106,6 +103,6 @@ def write_index(
                 for i in range(row, row + len(vectors))
             ]
             row += len(vectors)
-            writer.commit(OnePassage(documents, vectors))
+            writer.commit(one_passage_each(documents, vectors))
         writer.finish_build(memory_bytes=memory_bytes)
     return store

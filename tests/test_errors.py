@@ -12,7 +12,7 @@ from sbert_search import errors
 from sbert_search.base.folders import Folder
 from sbert_search.errors import CorruptIndex, SbertSearchError
 from sbert_search.index.shards.manifest import ShardRecord
-from sbert_search.index.shards.snapshot import StaleShard
+from sbert_search.index.shards.opening import StaleShard
 
 
 def kinds(kind: type[SbertSearchError] = SbertSearchError) -> Iterator[type[SbertSearchError]]:

@@ -28,8 +28,8 @@ from sbert_search.index.dense.query_plan import RowMask
 from sbert_search.index.lexical.analyzer import NearWords
 from sbert_search.index.lexical.bm25 import LexicalSearch, Matches
 from sbert_search.index.lexical.vocabulary import Vocabulary
-from sbert_search.index.shards import manifest as shard_manifests
-from sbert_search.index.shards.snapshot import ShardedSnapshot
+from sbert_search.index.snapshot import Snapshot
+from sbert_search.index.storage import manifest as manifests
 
 
 class FilterMask(RowMask):
@@ -56,7 +56,7 @@ class FilterMask(RowMask):
         return self._marked().n_live
 
 
-class PlacedSnapshot(ShardedSnapshot):
+class PlacedSnapshot(Snapshot):
     """The state of a sharded index after one commit, searched by processes on a cluster.
 
     ``put`` copies a value to the cluster for several calls. If ``partial``, `for_queries` may leave
@@ -65,20 +65,21 @@ class PlacedSnapshot(ShardedSnapshot):
 
     def __init__(
         self,
-        state: ShardedSnapshot,
+        state: Snapshot,
         put: Callable[[object], object],
         holders: Callable[[], Holders],
         *,
         partial: bool,
     ) -> None:
-        super().__init__(state.folder, state.record, state.shards)
-        path = str(self.path.absolute())
-        self._key = f"{path} {hashlib.sha256(shard_manifests.encode(self.record)).hexdigest()}"
+        super().__init__(state.folder, state.manifest, parts=state.parts, shards=state.shards)
+        path, record = str(self.path.absolute()), state.shards
+        assert record is not None  # see `RayRunner.placed`
+        self._key = f"{path} {hashlib.sha256(manifests.encode(record)).hexdigest()}"
         commit = ShardedCommit(
             self._key,
             path,
-            self.record,
-            tuple(shard.manifest for shard in self.shards),
+            record,
+            tuple(part.manifest for part in self.parts),
             dict(self.columns),
             host_and_python()[1],
         )
@@ -87,7 +88,7 @@ class PlacedSnapshot(ShardedSnapshot):
         self._for_all: PlacedSnapshot | None = None  # the state that this one is a copy of
         self._leaves_out = False
         self._turn: int | None = None
-        self._first_segments = [0, *accumulate(len(shard.segments) for shard in self.shards)]
+        self._first_segments = [0, *accumulate(len(part.segments) for part in self.parts)]
 
     def open(self) -> None:
         """Let each process open its shards, so that the first search need not."""
@@ -175,7 +176,7 @@ class PlacedSnapshot(ShardedSnapshot):
         wait_s = 0.0 if self._leaves_out else held.LOST_S
         question = partial(self._question, method, arguments)
         answered = self._holders().ask(self.n_shards, question, wait_s, self._turn)
-        lost = [self.record.shards[number].folder for number in answered.lost]
+        lost = [self.part_folders[number] for number in answered.lost]
         if lost and not self._leaves_out:
             allow = "" if self._partial else ", or allow answers without lost shards with --partial"
             raise LostShards(

@@ -7,11 +7,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Generic, NamedTuple, TypeVar, cast
-
-import numpy as np
-from numpy.typing import NDArray
 
 from sbert_search.base.processor import requested_threads
 from sbert_search.base.progress import note, warn
@@ -26,7 +23,7 @@ from sbert_search.cluster.connection import (
     wait_for_any,
 )
 from sbert_search.embed.pipeline import EmbeddedBatch, OnTruncate, encode_batch, tokenize_batch
-from sbert_search.embed.protocol import TextEmbedder, TokenizedTexts, Vectors
+from sbert_search.embed.protocol import TextEmbedder, TokenizedTexts
 from sbert_search.errors import ClusterError, ModelError, SbertSearchError
 from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.records import Document
@@ -60,18 +57,6 @@ class Texts(NamedTuple):
     chunking: Chunking
 
 
-class EmbeddedPassages(NamedTuple):
-    """The passages of a batch and their vectors; the fields are those of `EmbeddedBatch`."""
-
-    doc_of: NDArray[np.int64]
-    chunk: NDArray[np.int32]
-    char_start: NDArray[np.int64]
-    char_end: NDArray[np.int64]
-    n_tokens: NDArray[np.int32]
-    lost_tokens: NDArray[np.int32]
-    vectors: Vectors
-
-
 class EmbeddingWorker:
     """Embeds batches; several threads may call `embed`, and another one `n_calls`.
 
@@ -101,8 +86,8 @@ class EmbeddingWorker:
         self._encoder.submit(_use_threads, threads).result()
         return Opened(host, str(getattr(self._embedder, "device", "cpu")), threads)
 
-    def embed(self, texts: Texts) -> EmbeddedPassages:
-        """Embed a batch; the vectors are those of `embed_batches` for these documents."""
+    def embed(self, texts: Texts) -> EmbeddedBatch[None]:
+        """Embed a batch as `embed_batches` does, and return it without its documents."""
         parts = zip(texts.ids, texts.texts, texts.sources, strict=True)
         documents = [Document(doc_id, text, source=source) for doc_id, text, source in parts]
         batch, tokens = tokenize_batch(
@@ -117,7 +102,7 @@ class EmbeddingWorker:
             self._encoder.submit(self._encode, batch, tokens).result()
         except (ModelError, OSError, RuntimeError) as error:
             raise ClusterError(f"{host_and_python()[0]}: {error}") from error
-        return EmbeddedPassages(*(getattr(batch, name) for name in EmbeddedPassages._fields))
+        return replace(batch, documents=())
 
     def n_calls(self) -> int:
         """Return how many calls of the model have ended, so that a worker that hangs is noticed."""
@@ -163,7 +148,7 @@ class Job(Generic[T]):
     payload: T  # the caller gets it back with the result
     held_bytes: int  # approximate memory of the batch
     attempts: int = 0  # number of processes that have ended while they had it
-    result: EmbeddedPassages | None = None
+    result: EmbeddedBatch[None] | None = None
     error: Exception | None = None  # raised by the worker for the batch
 
     @property
@@ -330,7 +315,7 @@ class Pool(Generic[T]):
     def _take(self, worker: _Worker[T], call: Call) -> None:
         job = worker.jobs[call]
         try:
-            job.result = cast("EmbeddedPassages", call.result())
+            job.result = cast("EmbeddedBatch[None]", call.result())
         except Lost:
             raise
         except Exception as error:

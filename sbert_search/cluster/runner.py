@@ -6,9 +6,10 @@ import contextlib
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from threading import RLock
 from types import TracebackType
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -25,12 +26,11 @@ from sbert_search.cluster.connection import (
 )
 from sbert_search.cluster.holders import ANSWER_S, Holders
 from sbert_search.cluster.placed import PlacedSnapshot
-from sbert_search.cluster.pool import EmbeddedPassages, Job, OpenModel, Pool, Texts
+from sbert_search.cluster.pool import Job, OpenModel, Pool, Texts
 from sbert_search.embed.embedder import Embedder
 from sbert_search.embed.pipeline import EmbeddedBatch, OnTruncate, TruncatedTexts
 from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import ClusterError, ConfigError
-from sbert_search.index.shards.snapshot import ShardedSnapshot
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.records import Document
 from sbert_search.text.tokens.chunking import AT_BORDERS, Chunking
@@ -175,7 +175,7 @@ class RayRunner:
                 runner is not connected.
         """
         cluster = self._connection()
-        if not isinstance(state, ShardedSnapshot):
+        if not state.is_sharded:
             raise ConfigError(
                 f"{state.path} has no shards, and --runner ray searches shards. Build the index "
                 "with --shards N, or leave --runner out."
@@ -280,15 +280,12 @@ def _jobs(
 def _embedded(job: Job[tuple[Sequence[Document], T]]) -> EmbeddedBatch[T]:
     assert job.result is not None
     documents, payload = job.payload
-    return EmbeddedBatch(
-        documents=documents,
-        **job.result._asdict(),
-        payload=payload,
-        held_bytes=job.held_bytes,
-    )
+    # `Any`: the payload has another type than that of the result, which is none.
+    result: EmbeddedBatch[Any] = job.result
+    return replace(result, documents=documents, payload=payload, held_bytes=job.held_bytes)
 
 
-def _no_passages(dim: int) -> EmbeddedPassages:
+def _no_passages(dim: int) -> EmbeddedBatch[None]:
     small, large = np.empty(0, np.int32), np.empty(0, np.int64)
     vectors = np.empty((0, dim), np.float32)
-    return EmbeddedPassages(large, small, large, large, small, small, vectors)
+    return EmbeddedBatch((), large, small, large, large, small, small, vectors, None, 0)

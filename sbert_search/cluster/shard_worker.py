@@ -22,8 +22,8 @@ from sbert_search.errors import ClusterError, ConfigError, SbertSearchError
 from sbert_search.index.dense.faiss_runtime import require_faiss
 from sbert_search.index.dense.query_plan import RowMask
 from sbert_search.index.lexical.bm25 import LexicalSearch, Matches, WeighedTerms
-from sbert_search.index.shards.manifest import ShardManifest, ShardRecord
-from sbert_search.index.shards.snapshot import ShardedSnapshot, open_snapshot
+from sbert_search.index.shards.manifest import ShardManifest, ShardRecord, UnionManifest
+from sbert_search.index.shards.opening import open_snapshot
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage import manifest as manifests
 from sbert_search.index.storage.manifest import ColumnType, Manifest
@@ -157,9 +157,9 @@ class ShardWorker:
             if snapshot is None:
                 raise UnknownCommit(commit.key)
             opened.append(snapshot)
-        part = _Part(root, commit.record, opened)
-        part.manifest = replace(part.manifest, columns=commit.columns)
-        return part
+        union = UnionManifest.of(commit.record.generation, [part.manifest for part in opened])
+        union = replace(union, columns=commit.columns)
+        return _Part(root, union, parts=opened, shards=commit.record)
 
     def _opened(
         self, commit: ShardedCommit, shards: tuple[int, ...]
@@ -214,7 +214,7 @@ def _keep(kept: dict[K, V], key: K, value: V, most: int) -> V:
     return value
 
 
-class _Part(ShardedSnapshot):
+class _Part(Snapshot):
     _lexical: LexicalSearch | None = None
 
     def lexical_with(self, average: float) -> LexicalSearch:

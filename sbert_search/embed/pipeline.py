@@ -52,6 +52,18 @@ class EmbeddedBatch(Generic[T_co]):
     # vector differs from the vector in the index.
     given: bool = False
 
+    def take(self, docs: NDArray[np.int64], at: NDArray[np.int64]) -> EmbeddedBatch[T_co]:
+        """Take documents and all of their passages, both by ascending positions."""
+        return replace(
+            self,
+            documents=[self.documents[i] for i in docs.tolist()],
+            doc_of=np.searchsorted(docs, self.doc_of[at]),
+            **{name: getattr(self, name)[at] for name in _OF_PASSAGES},
+        )
+
+
+_OF_PASSAGES = ("chunk", "char_start", "char_end", "n_tokens", "lost_tokens", "vectors")
+
 
 def join_batches(batches: Sequence[EmbeddedBatch[T]]) -> EmbeddedBatch[T]:
     """Join one or more batches, in order, to one batch with the payload of the last batch."""
@@ -59,11 +71,10 @@ def join_batches(batches: Sequence[EmbeddedBatch[T]]) -> EmbeddedBatch[T]:
     if len(parts) == 1:
         return replace(parts[0], payload=batches[-1].payload)
     starts = np.cumsum([0, *(len(part.documents) for part in parts[:-1])])
-    arrays = ("chunk", "char_start", "char_end", "n_tokens", "lost_tokens", "vectors")
     return EmbeddedBatch(
         documents=[document for part in parts for document in part.documents],
         doc_of=np.concatenate([p.doc_of + start for p, start in zip(parts, starts, strict=True)]),
-        **{name: np.concatenate([getattr(part, name) for part in parts]) for name in arrays},
+        **{name: np.concatenate([getattr(part, name) for part in parts]) for name in _OF_PASSAGES},
         payload=batches[-1].payload,
         held_bytes=sum(part.held_bytes for part in parts),
         given=parts[0].given,

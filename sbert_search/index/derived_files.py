@@ -9,13 +9,13 @@ spelling suggestions, however, need the word list of each large segment.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
 from sbert_search.base.folders import Folder
 from sbert_search.errors import CorruptIndex
-from sbert_search.index.dense import faiss_file
+from sbert_search.index.dense.faiss_file import FaissFile
 from sbert_search.index.lexical.postings import (
     LexicalFiles,
     Postings,
@@ -34,32 +34,37 @@ File = TypeVar("File")
 
 
 class DerivedFiles:
-    """The memory-mapped FAISS indexes, postings and word lists of all segments of a state.
+    """The memory-mapped FAISS index, postings and word list of a segment in one state.
 
-    Opening a file checks its size; the first search that uses the file checks its hash. Files that
-    the state of ``reuse`` has too are not opened again.
+    Opening a file checks its size; the first search that uses the file checks its hash. The files
+    in ``known`` are not opened again.
 
     A file that cannot be opened raises `FileNotFoundError` if a newer state was committed
     meanwhile: for example, another process compacted the index and removed the file.
     """
 
     def __init__(
-        self, folder: Folder, manifest: Manifest, reuse: DerivedFiles | None = None
+        self,
+        folder: Folder,
+        manifest: Manifest,
+        segment: Segment,
+        record: SegmentRecord,
+        known: Mapping[object, object],
     ) -> None:
-        self._folder, self._manifest = folder, manifest
+        self._folder, self._manifest, self._segment = folder, manifest, segment
         # None: the segment has no such file, or the file cannot be opened.
-        self.anns = [self._ann(segment, reuse) for segment in manifest.segments]
-        self._lexical = [self._lexical_files(segment, reuse) for segment in manifest.segments]
+        self.ann = self._ann(record, known)
+        self.lexical = self._lexical_files(record, known)
 
-    def postings(self, index: int, segment: Segment) -> Postings:
-        """Read the postings of a segment; if they are damaged, count the terms again and warn."""
-        opened = self._lexical[index]
+    def postings(self) -> Postings:
+        """Read the postings; if they are damaged, count the terms again and warn."""
+        opened = self.lexical
         try:
             if isinstance(opened, LexicalFiles):
                 return opened.postings
         except CorruptIndex as error:
             opened = error
-        settings = self._manifest.lexical
+        settings, segment = self._manifest.lexical, self._segment
         assert settings is not None
         _warn(
             f"The words of {segment.record.docs.name} are counted again, because its file of "
@@ -69,43 +74,37 @@ class DerivedFiles:
         )
         return merge_in_memory([(postings, None) for postings in count_segment(segment, settings)])
 
-    def words(self, index: int, segment: Segment) -> WordList | None:
-        """Read the words of a segment; None if its word list is absent or damaged."""
+    def words(self) -> WordList | None:
+        """Read the words; None if the word list is absent or damaged."""
         settings = self._manifest.lexical
         assert settings is not None
-        if not lists_words(segment.record.n_docs):  # a small segment
-            return words_of(segment, settings)
-        opened = self._lexical[index]
+        if not lists_words(self._segment.record.n_docs):  # a small segment
+            return words_of(self._segment, settings)
         try:
-            return opened.words if isinstance(opened, LexicalFiles) else None
+            return self.lexical.words if isinstance(self.lexical, LexicalFiles) else None
         except CorruptIndex:
             return None
 
-    def _ann(
-        self, segment: SegmentRecord, reuse: DerivedFiles | None
-    ) -> faiss_file.FaissFile | None:
-        record = segment.vectors[self._manifest.active].ann
-        if record is None:
+    def _ann(self, record: SegmentRecord, known: Mapping[object, object]) -> FaissFile | None:
+        file = record.vectors[self._manifest.active].ann
+        if file is None:
             return None
-        known = {ann.record: ann for ann in reuse.anns if ann} if reuse else {}
-        shape = (segment.n_rows, self._manifest.settings.dim)
-        opened = known.get(record) or self._open(faiss_file.FaissFile, record, shape)
-        if isinstance(opened, faiss_file.FaissFile):
+        shape = (record.n_rows, self._manifest.settings.dim)
+        opened = known.get(file) or self._open(FaissFile, file, shape)
+        if isinstance(opened, FaissFile):
             return opened
-        what = f"{segment.docs.name} is scanned exactly, because its FAISS file"
+        what = f"{record.docs.name} is scanned exactly, because its FAISS file"
         _warn(what, opened, self._folder.path)
         return None
 
     def _lexical_files(
-        self, segment: SegmentRecord, reuse: DerivedFiles | None
+        self, record: SegmentRecord, known: Mapping[object, object]
     ) -> LexicalFiles | Exception | None:
-        if segment.lexical is None:
+        if record.lexical is None:
             return None
-        before = reuse._lexical if reuse else []
-        known = {files.record: files for files in before if isinstance(files, LexicalFiles)}
-        if segment.lexical in known:
-            return known[segment.lexical]
-        opened = self._open(LexicalFiles, segment.lexical, segment.n_docs)
+        if isinstance(earlier := known.get(record.lexical), LexicalFiles):
+            return earlier
+        opened = self._open(LexicalFiles, record.lexical, record.n_docs)
         if isinstance(opened, LexicalFiles) and opened.words_problem:
             self._require_newest(opened.words_problem)
         return opened
@@ -130,6 +129,12 @@ class DerivedFiles:
         if manifests.read(self._folder).generation > self._manifest.generation:
             name = str(self._folder / manifests.NAME)
             raise FileNotFoundError(None, str(problem), name) from problem
+
+
+def known_files(derived: Iterable[DerivedFiles]) -> Mapping[object, object]:
+    """Map the records of open files to these files, which `DerivedFiles` can use again."""
+    opened = (file for of_segment in derived for file in (of_segment.ann, of_segment.lexical))
+    return {file.record: file for file in opened if isinstance(file, FaissFile | LexicalFiles)}
 
 
 def _warn(what: str, problem: object, path: Path) -> None:

@@ -15,7 +15,7 @@ from sbert_search.errors import QueryError, UnfinishedBuild
 from sbert_search.index import documents as read
 from sbert_search.index.documents import DocIds, Page
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.index.store import IndexStore, open_store
+from sbert_search.index.store import IndexStore
 from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.records import Document
 
@@ -80,7 +80,7 @@ class Index:
             IndexStoreError: A shard has another model or other settings than the first one, or
                 this process may not read a file.
         """
-        return cls(open_store(path, wait_s=wait_s))
+        return cls(IndexStore.open(path, wait_s=wait_s))
 
     @classmethod
     def build(
@@ -617,9 +617,9 @@ class Index:
 
     def check(self) -> CheckReport:
         """Read every file and verify its checksum and structure."""
-        from sbert_search.index.shards.upkeep import check_index
+        from sbert_search.index.upkeep.check import check
 
-        return check_index(self.path)
+        return check(self.path)
 
     def drift(self, target: float | None = None) -> DriftReport:
         """Measure how far updates have degraded the index since it was built or tuned.

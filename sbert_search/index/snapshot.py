@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ from sbert_search.errors import CorruptIndex, NoLexicalData, QueryError
 from sbert_search.index.dense.exact import QUERY_BLOCK, TopK, exact_scores
 from sbert_search.index.dense.query_plan import RowMask, Selection
 from sbert_search.index.dense.segment_search import SingleQuerySearch, offer_nearest
-from sbert_search.index.derived_files import DerivedFiles
+from sbert_search.index.derived_files import DerivedFiles, known_files
 from sbert_search.index.lexical.analyzer import NearWords
 from sbert_search.index.lexical.bm25 import LexicalPart, LexicalSearch, Matches
 from sbert_search.index.lexical.postings import Live, Postings
@@ -38,9 +39,13 @@ from sbert_search.index.storage.rows import (
 from sbert_search.index.storage.segments import Segment, open_checked
 from sbert_search.records import Document, MetadataValue
 
+if TYPE_CHECKING:
+    from sbert_search.index.shards.manifest import ShardManifest
+
 COLUMNS_KEPT = 4  # metadata columns whose values are cached, 16 bytes for each value of a document
 MASKS_KEPT = 4  # filters whose masks are cached; a mask takes one byte per row
 MAX_RESULTS_HELD = 1 << 22  # most results (queries x k) of the queries that are searched together
+READ_TOGETHER = 256  # documents that `Snapshot.iter_documents` reads at a time from several shards
 
 
 class Snapshot:
@@ -51,40 +56,66 @@ class Snapshot:
     position is the index of a row in its segment. A document is identified by the row of its first
     passage. A parameter ``index`` of a method is the index of a segment in ``segments``.
 
-    The open files of ``reuse``, another state of the same folder, are used again. A file that is
-    gone, for example after a compaction by another process, raises `FileNotFoundError`. Methods
-    that get rows raise `ValueError` for a row that is not in the index.
+    The state of a sharded index has the segments of the states ``parts``, one for each shard, by
+    number; ``manifest`` joins their manifests, and ``shards`` is the content of shards.json. A row
+    number is unique over all shards, but the rows of their segments may interleave. Results with
+    equal scores are sorted by row, so they have the same order as in an index without shards.
+
+    Otherwise, files are opened; the open files of ``reuse``, another state of the same folder, are
+    used again. A file that is gone, for example after a compaction by another process, raises
+    `FileNotFoundError`. Methods that get rows raise `ValueError` for a row that is not in the
+    index.
     """
 
-    n_shards = 1
-    is_sharded = False
     missing: tuple[str, ...] = ()
     """Names of the shards that did not answer; always empty unless a cluster searches the index."""
 
-    def __init__(self, folder: Folder, manifest: Manifest, reuse: Snapshot | None = None) -> None:
-        self.folder, self.manifest = folder, manifest
+    def __init__(
+        self,
+        folder: Folder,
+        manifest: Manifest,
+        reuse: Snapshot | None = None,
+        *,
+        parts: Sequence[Snapshot] = (),
+        shards: ShardManifest | None = None,
+    ) -> None:
+        self.folder, self.manifest, self.shards = folder, manifest, shards
+        self._parts = tuple(parts)
+        self._selections: list[Selection | None]
+        self._starts = np.array([record.row_start for record in manifest.segments], np.int64)
+        self._masks: dict[str, RowMask] = {}
+        self._distinct: dict[str, DistinctValues] = {}
+        if parts:
+            self.segments: list[Segment] = [s for part in parts for s in part.segments]
+            self._derived: list[DerivedFiles] = [d for part in parts for d in part._derived]
+            self._live: list[Live] = [live for part in parts for live in part._live]
+            self._selections = [selection for part in parts for selection in part._selections]
+        else:
+            self._open(reuse)
+        self.anns = [files.ann for files in self._derived]
+
+    def _open(self, reuse: Snapshot | None) -> None:
+        manifest = self.manifest
         known = {(s.record.docs, s.stored.file): s for s in reuse.segments} if reuse else {}
-        with folder.kept_open() as opened:
-            self.segments: list[Segment] = [
+        derived = known_files(reuse._derived if reuse else ())
+        with self.folder.kept_open() as opened:
+            self.segments = [
                 known.get((record.docs, record.vectors[manifest.active].file))
                 or Segment(opened, record, manifest)
                 for record in manifest.segments
             ]
-            self._derived: DerivedFiles = DerivedFiles(
-                opened, manifest, reuse._derived if reuse else None
-            )
+            self._derived = [
+                DerivedFiles(opened, manifest, segment, record, derived)
+                for segment, record in zip(self.segments, manifest.segments, strict=True)
+            ]
             dead = self._read_tombstones(opened)
-        self.anns = self._derived.anns
-        self._starts = np.array([record.row_start for record in manifest.segments], np.int64)
-        self._masks: dict[str, RowMask] = {}
-        self._distinct: dict[str, DistinctValues] = {}
         self._live = self._mark_live(dead)
         self._selections = [None if live is None else Selection(live) for live in self._live]
 
     def with_spec(self, spec: IndexSpec) -> Snapshot:
         """Return this state with other search settings; its files are not opened again."""
         changed = self.manifest.with_settings(replace(self.settings, spec=spec))
-        return Snapshot(self.folder, changed, self)
+        return Snapshot(self.folder, changed, self, parts=self._parts, shards=self.shards)
 
     @property
     def path(self) -> Path:
@@ -92,9 +123,24 @@ class Snapshot:
         return self.folder.path
 
     @property
-    def manifests(self) -> tuple[Manifest, ...]:
-        """The manifest of this index; of a sharded index, the manifests of its shards."""
-        return (self.manifest,)
+    def is_sharded(self) -> bool:
+        """Whether the index has shards, be it only one."""
+        return self.shards is not None
+
+    @property
+    def n_shards(self) -> int:
+        """Number of shards; 1 if the index has none."""
+        return len(self.parts)
+
+    @property
+    def parts(self) -> tuple[Snapshot, ...]:
+        """The states of the shards, by number; of an index without shards, this state."""
+        return self._parts or (self,)
+
+    @property
+    def part_folders(self) -> list[str]:
+        """Names of the folders of `parts`, relative to that of the index; "": the same folder."""
+        return [shard.folder for shard in self.shards.shards] if self.shards else [""]
 
     @property
     def n_docs(self) -> int:
@@ -339,13 +385,25 @@ class Snapshot:
 
     def live_rows(self) -> NDArray[np.int64]:
         """Return the live rows of all segments, ascending, (n_rows,)."""
-        rows = (self.live_rows_of(i) for i in range(len(self.segments)))
-        return np.concatenate([np.empty(0, np.int64), *rows])
+        of_segments = (self.live_rows_of(i) for i in range(len(self.segments)))
+        rows = np.concatenate([np.empty(0, np.int64), *of_segments])
+        return np.sort(rows) if self._interleaves else rows
 
     def iter_documents(self) -> Iterator[Document]:
         """Read all live documents, ordered by their rows."""
-        for segment, live in zip(self.segments, self._live, strict=True):
-            yield from read_documents(segment, live)
+        if not self._interleaves:
+            for segment, live in zip(self.segments, self._live, strict=True):
+                yield from read_documents(segment, live)
+            return
+        of_segments = zip(self.segments, self._live, strict=True)
+        firsts = [
+            s.rows[s.chunks == 0 if live is None else (s.chunks == 0) & live]
+            for s, live in of_segments
+        ]
+        rows = np.sort(np.concatenate([np.empty(0, np.int64), *firsts]))
+        for start in range(0, len(rows), READ_TOGETHER):
+            for passage in self.fetch(rows[start : start + READ_TOGETHER]):
+                yield passage.document
 
     def _checked(self, queries: NDArray[np.float32], k: int) -> NDArray[np.float32]:
         settings = self.settings
@@ -430,7 +488,7 @@ class Snapshot:
 
     def words(self, index: int) -> WordList | None:
         """Return the words of a segment; None if its word list is absent or damaged."""
-        return self._derived.words(index, self.segments[index])
+        return self._derived[index].words()
 
     def selection(self, index: int) -> Selection | None:
         """Return the live rows of a segment as a `Selection`; None: all rows are live."""
@@ -443,7 +501,7 @@ class Snapshot:
 
     def postings(self, index: int) -> Postings:
         """Return the postings of a segment; the index must have lexical settings."""
-        return self._derived.postings(index, self.segments[index])
+        return self._derived[index].postings()
 
     def _read_tombstones(self, opened: Folder) -> NDArray[np.int64]:
         parts = [np.empty(0, np.int64)]
@@ -462,6 +520,11 @@ class Snapshot:
             raise CorruptIndex("del/", "rows of the index", str(error)) from error
         return [live.get(segment) for segment in self.segments]
 
+    @property
+    def _interleaves(self) -> bool:
+        """Whether the rows of several shards may interleave."""
+        return len(self._parts) > 1
+
     def _located(
         self, rows: NDArray[np.int64]
     ) -> Iterator[tuple[Segment, NDArray[np.bool_], NDArray[np.int64]]]:
@@ -475,6 +538,9 @@ class Snapshot:
             if len(at) and at.min() >= 0:
                 yield segment, np.ones(rows.shape, bool), at
                 return
+        if self._interleaves:
+            yield from self._located_anywhere(rows)
+            return
         segment_of = np.searchsorted(self._starts, rows, "right") - 1
         for index in distinct(segment_of[rows >= 0]).tolist():
             here = (segment_of == index) & (rows >= 0)
@@ -485,3 +551,22 @@ class Snapshot:
             if (at < 0).any():
                 raise ValueError(f"{self.path} holds no row {rows[here][at < 0][0]}.")
             yield segment, here, at
+
+    def _located_anywhere(
+        self, rows: NDArray[np.int64]
+    ) -> Iterator[tuple[Segment, NDArray[np.bool_], NDArray[np.int64]]]:
+        """Group rows as `_located` does, by a look into each segment in whose range one lies."""
+        absent = rows >= 0
+        if not absent.any():
+            return
+        low, high = rows[absent].min(), rows.max()
+        for segment in self.segments:
+            if segment.record.row_start > high or segment.record.row_end <= low:
+                continue
+            at = segment.positions(rows)
+            here = at >= 0
+            if here.any():
+                absent &= ~here
+                yield segment, here, at[here]
+        if absent.any():
+            raise ValueError(f"{self.path} holds no row {rows[absent][0]}.")

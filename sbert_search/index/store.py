@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from sbert_search.base import files, locks
 from sbert_search.base.folders import Folder
@@ -23,41 +23,26 @@ from sbert_search.errors import (
 )
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage import manifest as manifests
-from sbert_search.index.storage.manifest import (
-    FOLDERS,
-    LOCK,
-    OPEN_TRIES,
-    SHARDS,
-    Manifest,
-)
+from sbert_search.index.storage.manifest import FOLDERS, LOCK, OPEN_TRIES, SHARDS, Manifest
+from sbert_search.index.storage.segments import damage
 
 # A search must not wait for the import of code that writes an index. Only the methods that write
 # import such code.
 if TYPE_CHECKING:
+    from sbert_search.index.shards.manifest import ShardManifest
     from sbert_search.index.storage.transaction import HeldFolder
     from sbert_search.index.writer import IndexWriter
 
 H = TypeVar("H", bound="HeldFolder")
-S = TypeVar("S", bound=Snapshot)
 
 LOOK_AGAIN_S = 0.2  # seconds to wait for a lock before checking whether the folder was replaced
 
 
-class StoreMaker(Protocol):
-    """Makes and opens indexes of one kind, sharded or not; the class `IndexStore` is one."""
-
-    def open(self, path: str | Path, /) -> IndexStore:
-        """Open an index for reading."""
-
-    def create(self, path: str | Path, empty: Manifest, /) -> IndexStore:
-        """Make an index without documents in a folder that is absent or empty."""
-
-    def require_free(self, path: Path, /) -> None:
-        """Raise an error if `create` would refuse the folder; write nothing."""
-
-
 class IndexStore:
-    """An index on disk: a snapshot to read, and a writer while no other process writes."""
+    """An index on disk: a snapshot to read, and a writer while no other process writes.
+
+    The folder is an index itself, or that of a sharded index, whose shards are indexes below it.
+    """
 
     def __init__(self, snapshot: Snapshot, *, wait_s: float = 0.0) -> None:
         self.snapshot, self.wait_s = snapshot, wait_s  # seconds that `writer` waits for the lock
@@ -70,38 +55,49 @@ class IndexStore:
 
     @property
     def commit_file(self) -> Path:
-        """The manifest of the index: the file that each commit replaces."""
-        return self.path / manifests.NAME
+        """The file that each commit replaces."""
+        return self.path / (SHARDS if self.snapshot.is_sharded else manifests.NAME)
 
     @classmethod
-    def create(cls, path: str | Path, empty: Manifest) -> IndexStore:
-        """Make an index without documents in a folder that is absent or empty."""
+    def create(
+        cls, path: str | Path, empty: Manifest, *, n_shards: int | None = None
+    ) -> IndexStore:
+        """Make an index without documents in a folder that is absent or empty.
+
+        ``n_shards`` None: an index without shards. If the call is interrupted, another call with
+        the same arguments finishes it.
+        """
         from sbert_search.index.dense import faiss_runtime
         from sbert_search.index.storage.transaction import HeldFolder
 
-        path = Path(path).absolute()
+        path, shards = Path(path).absolute(), _new_shards(n_shards)
         if not empty.settings.spec.is_flat:
             faiss_runtime.require_faiss()
         try:
-            with contextlib.suppress(FileExistsError):
-                files.disk.make_folder(path)
-                files.disk.fsync_folder(path.parent)
-            _check_free(Folder.open(path))
-            with contextlib.ExitStack() as stack:
-                folder, lock = take_lock(stack, path, 0.0)
-                _check_free(folder)  # again: another process may have made an index meanwhile
-                locks.check_renames(folder)
-                _add_folders(folder)
-                manifests.write(folder, empty, ready=HeldFolder(folder, lock).require)
+            with locked_new_folder(path, shards) as (folder, lock):
+                if shards:
+                    from sbert_search.index.shards.store import create_shards
+
+                    create_shards(folder, empty, shards)
+                else:
+                    locks.check_renames(folder)
+                    _add_folders(folder)
+                    manifests.write(folder, empty, ready=HeldFolder(folder, lock).require)
         except OSError as error:
             raise IndexStoreError(f"No index can be made at {path}: {error}.") from error
         return cls.open(path)
 
     @classmethod
-    def require_free(cls, path: Path) -> None:
+    def require_free(cls, path: Path, *, n_shards: int | None = None) -> None:
         """Raise an error if `create` would refuse the folder; write nothing."""
-        if folder := opened_if_present(path):
-            _check_free(folder)
+        shards = _new_shards(n_shards)
+        try:
+            folder = Folder.open(path)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise IndexStoreError(f"No index can be made at {path}: {error}.") from error
+        check_free(folder, shards)
 
     @classmethod
     def open(cls, path: str | Path, *, wait_s: float = 0.0) -> IndexStore:
@@ -131,6 +127,11 @@ class IndexStore:
 
     def _require_successor(self, newest: Snapshot) -> None:
         """Refuse a state with another model or kind of vectors, or an unfinished build."""
+        if newest.is_sharded != self.snapshot.is_sharded:
+            how = "with" if newest.is_sharded else "without"
+            raise NotAnIndex(
+                f"{self.path} now holds another index, {how} shards. Open the index again."
+            )
         for name in ("identity", "metric", "dim", "dtype"):
             if getattr(newest.settings, name) != getattr(self.snapshot.settings, name):
                 is_model = name == "identity"
@@ -149,6 +150,8 @@ class IndexStore:
     @contextlib.contextmanager
     def writer(self, *, at_least_s: float = 0.0) -> Iterator[IndexWriter]:
         """Lock the index and yield its writer; each commit updates `snapshot` of this store."""
+        from sbert_search.index.shards.held import HeldShards, holding_locks
+        from sbert_search.index.shards.opening import naming_shard
         from sbert_search.index.storage.transaction import (
             HeldFolder,
             remove_unreferenced,
@@ -157,12 +160,22 @@ class IndexStore:
         from sbert_search.index.writer import IndexWriter
 
         _require_no_shard(self.path)
-        with holding_lock(self.path, max(self.wait_s, at_least_s), HeldFolder) as held_folder:
-            newest = _newest(held_folder.folder, self.snapshot)
+        wait_s = max(self.wait_s, at_least_s)
+        held: HeldFolder | HeldShards
+        with contextlib.ExitStack() as stack:
+            if self.snapshot.is_sharded:
+                held = stack.enter_context(holding_locks(self.path, wait_s))
+            else:
+                held = stack.enter_context(holding_lock(self.path, wait_s, HeldFolder))
+            newest = _newest(held.folder, self.snapshot)
             self._start_from(newest)
-            require_files(held_folder.folder, newest.manifest)
-            remove_unreferenced(held_folder, newest.manifest)
-            yield IndexWriter(newest, held_folder, self._move)
+            for name, part, folder in zip(
+                newest.part_folders, newest.parts, held.parts, strict=True
+            ):
+                with naming_shard(name):
+                    require_files(folder.folder, part.manifest)
+                remove_unreferenced(folder, part.manifest)
+            yield IndexWriter(newest, held, self._move)
 
     def _start_from(self, newest: Snapshot) -> None:
         """Set `snapshot` to the state that a new writer opened, if it is of the same index."""
@@ -182,67 +195,65 @@ class IndexStore:
         for _ in range(OPEN_TRIES):
             self.refresh()
             try:
-                opened = backup.map_files(self.snapshot.folder, self.snapshot.manifest)
+                backup.backup_to(self.snapshot, Path(target))
             except FileNotFoundError as error:
                 if not self.refresh():
-                    raise backup.missing_file(self.snapshot.folder, error) from error
-                continue
-            backup.backup_to(self.snapshot.folder, self.snapshot.manifest, Path(target), opened)
-            return
+                    raise missing_file(self.snapshot.folder, error) from error
+            else:
+                return
         raise always_changing(self.path)
-
-
-def open_store(path: str | Path, *, wait_s: float = 0.0) -> IndexStore:
-    """Open an index, with or without shards."""
-    try:
-        return IndexStore.open(path, wait_s=wait_s)
-    except NotAnIndex:
-        # Most indexes have no shards.
-        from sbert_search.index.shards.snapshot import is_sharded
-        from sbert_search.index.shards.store import ShardedStore
-
-        if not is_sharded(path):
-            raise
-        return ShardedStore.open(path, wait_s=wait_s)
 
 
 def open_snapshot(path: Path, reuse: Snapshot | None = None) -> Snapshot:
     """Open the newest state of an index, with the open files of ``reuse``, an earlier state."""
-    return open_following_folder(path, lambda folder: _newest(folder, reuse))
-
-
-def open_following_folder(path: Path, opened: Callable[[Folder], S]) -> S:
-    """Open a state with ``opened``; if it fails because the folder was replaced, start again."""
     for _ in range(OPEN_TRIES):
         folder = manifests.open_folder(path)
         try:
-            return opened(folder)
+            return _newest(folder, reuse)
         except (CorruptIndex, NotAnIndex):
             if folder.is_at_its_path():
                 raise
     raise always_changing(path)
 
 
+def read_state(folder: Folder) -> Manifest | ShardManifest:
+    """Read what the newest state of an index consists of; `NotAnIndex` if there is no index."""
+    try:
+        return manifests.read(folder)
+    except NotAnIndex:
+        if not folder.has(SHARDS):
+            raise
+    from sbert_search.index.shards import manifest as shard_manifests  # most indexes have none
+
+    return shard_manifests.read(folder)
+
+
 def _newest(folder: Folder, reuse: Snapshot | None) -> Snapshot:
-    """Open the newest state in an open folder; start again if a compaction removes its files."""
+    """Open the newest state in an open folder; start again if a writer changes its files."""
     if reuse and (reuse.folder.identity != folder.identity or reuse.folder.moved_folders()):
         reuse = None
     for _ in range(OPEN_TRIES):
-        manifest = manifests.read(folder)
-        if reuse and reuse.manifest == manifest:
+        state = read_state(folder)
+        if reuse and state in (reuse.manifest, reuse.shards):
             return reuse
         try:
-            return Snapshot(folder, manifest, reuse)
-        except FileNotFoundError as error:
-            if manifests.read(folder) == manifest:
+            if isinstance(state, Manifest):
+                return Snapshot(folder, state, None if reuse and reuse.is_sharded else reuse)
+            from sbert_search.index.shards.opening import open_shards
+
+            return open_shards(folder, state, reuse)
+        except (FileNotFoundError, CorruptIndex) as error:
+            if read_state(folder) == state:
+                if isinstance(error, CorruptIndex):
+                    raise
                 raise missing_file(folder, error) from error
     raise always_changing(folder.path)
 
 
 def missing_file(folder: Folder, error: FileNotFoundError) -> CorruptIndex:
-    """Return the error for a missing file that the manifest of a folder names."""
+    """Return the error for a missing file that the newest state of an index or a shard needs."""
     name = Path(str(error.filename)).relative_to(folder.path)
-    return CorruptIndex(str(name), "the file", "no such file")
+    return damage(str(name), "the file", "no such file")
 
 
 def _is_finished(state: Snapshot) -> bool:
@@ -293,16 +304,6 @@ def take_lock(stack: contextlib.ExitStack, path: Path, wait_s: float) -> tuple[F
                 ) from error
 
 
-def opened_if_present(path: Path) -> Folder | None:
-    """Open the folder in which an index is to be made; None if the folder is absent."""
-    try:
-        return Folder.open(path)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise IndexStoreError(f"No index can be made at {path}: {error}.") from error
-
-
 def _require_no_shard(path: Path) -> None:
     """Refuse the folder of a shard, since a shard must not be changed on its own."""
     shard = path.resolve()  # the path may be a symbolic link
@@ -322,27 +323,46 @@ def _add_folders(folder: Folder) -> None:
         files.disk.fsync_folder(folder)
 
 
-def _check_free(folder: Folder) -> None:
+@contextlib.contextmanager
+def locked_new_folder(path: Path, shards: Sequence[str]) -> Iterator[tuple[Folder, locks.Lock]]:
+    """Make and lock the folder of a new index with shards of these names."""
+    with contextlib.suppress(FileExistsError):
+        files.disk.make_folder(path)
+        files.disk.fsync_folder(path.parent)
+    check_free(Folder.open(path), shards)
+    with contextlib.ExitStack() as stack:
+        folder, lock = take_lock(stack, path, 0.0)
+        check_free(folder, shards)  # again: another process may have made an index meanwhile
+        yield folder, lock
+
+
+def _new_shards(n_shards: int | None) -> Sequence[str]:
+    """Return the folder names of the shards of a new index; refuse a number that is too large."""
+    if n_shards is None:
+        return ()
+    from sbert_search.index.shards import manifest as shard_manifests
+
+    shard_manifests.require_new_shard_count(n_shards)
+    return shard_manifests.folder_names(n_shards)
+
+
+def check_free(folder: Folder, shards: Sequence[str]) -> None:
     """Raise an error if a folder holds anything but remains of an interrupted `create`."""
     entries = folder.listing()
-    if manifests.NAME in entries:
+    if entries.keys() & {manifests.NAME, SHARDS}:
         raise IndexStoreError(
             f"{folder} already holds an index; add to it, or name another folder."
         )
-    if SHARDS in entries:
-        raise IndexStoreError(
-            f"{folder} holds a sharded index. Name another folder, or remove this one; an "
-            "unfinished build of it is resumed with --shards."
-        )
-    remains = {LOCK, manifests.TEMPORARY, *locks.PROBES}
+    remains = {LOCK, f"{SHARDS}.tmp" if shards else manifests.TEMPORARY, *locks.PROBES}
+    folders = shards or FOLDERS
     foreign = sorted(
-        name for name, is_file in entries.items() if name not in (remains if is_file else FOLDERS)
+        name for name, is_file in entries.items() if name not in (remains if is_file else folders)
     )
     if foreign:
         raise IndexStoreError(
             f"{folder} is not empty (it holds {foreign[0]!r}); name a new folder for the index."
         )
-    for below in FOLDERS:
+    for below in () if shards else FOLDERS:
         if below in entries and (names := sorted(folder.listing(below))):
             raise IndexStoreError(
                 f"{folder} holds files of an index ({below}/{names[0]}) whose {manifests.NAME} is "

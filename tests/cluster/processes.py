@@ -9,7 +9,6 @@ from typing import Any
 from sbert_search.cluster.connection import Call, Cluster, Hung, Lost, Process, Share
 from sbert_search.cluster.holders import Holders
 from sbert_search.cluster.placed import PlacedSnapshot
-from sbert_search.index.shards.snapshot import ShardedSnapshot
 from sbert_search.index.snapshot import Snapshot
 
 VERSIONS = ("here", "versions of the test")
@@ -89,7 +88,7 @@ class LocalRunner:
         self._placed: dict[Snapshot, PlacedSnapshot] = {}
 
     def placed(self, state: Snapshot) -> PlacedSnapshot:
-        assert isinstance(state, ShardedSnapshot)
+        assert state.is_sharded
         if state not in self._placed:
             place = PlacedSnapshot(
                 state, self.cluster.put, lambda: self.holders, partial=self.partial

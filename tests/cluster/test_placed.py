@@ -22,7 +22,7 @@ from sbert_search.index.dense.query_plan import RowMask
 from sbert_search.index.index import Index
 from sbert_search.index.settings import IndexSpec
 from sbert_search.index.shards.manifest import shard_of
-from sbert_search.index.shards.snapshot import ShardedSnapshot, open_snapshot
+from sbert_search.index.shards.opening import open_snapshot
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.upkeep import compaction, merge_policy
 from sbert_search.records import Query
@@ -174,8 +174,8 @@ def test_a_machine_without_faiss_is_named(
 
 def test_a_damaged_faiss_file_on_a_machine_is_told(cluster: LocalCluster, tmp_path: Path) -> None:
     index = with_faiss(tmp_path / "i")
-    assert isinstance(index.state, ShardedSnapshot)
-    shard = index.state.shards[1]
+    assert index.state.is_sharded
+    shard = index.state.parts[1]
     record = shard.manifest.segments[0].vectors["v1"].ann
     assert record is not None
     damaged = shard.path / record.name

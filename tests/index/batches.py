@@ -3,38 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.embed.pipeline import EmbeddedBatch
 from sbert_search.records import Document
-
-
-@dataclass(frozen=True)
-class Batch:
-    """What the store takes from the embedding pipeline."""
-
-    documents: Sequence[Document]
-    doc_of: NDArray[np.int64]
-    chunk: NDArray[np.int32]
-    char_start: NDArray[np.int64]
-    char_end: NDArray[np.int64]
-    n_tokens: NDArray[np.int32]
-    lost_tokens: NDArray[np.int32]
-    vectors: NDArray[np.float32]
-    given: bool = False
 
 
 def make_batch(
     documents: Sequence[Document], vectors: NDArray[np.float32], chunks: Sequence[int] | None = None
-) -> Batch:
+) -> EmbeddedBatch[None]:
     """Give each document its number of passages (default 1) and each passage the next vector."""
     counts = np.array([1] * len(documents) if chunks is None else chunks)
     doc_of = np.repeat(np.arange(len(documents)), counts)
     chunk = np.concatenate([np.arange(count) for count in counts]) if len(counts) else counts
     start = chunk.astype(np.int64) * 10
-    return Batch(
+    return EmbeddedBatch(
         documents=documents,
         doc_of=doc_of,
         chunk=chunk.astype(np.int32),
@@ -43,6 +28,8 @@ def make_batch(
         n_tokens=np.full(len(doc_of), 3, np.int32),
         lost_tokens=np.zeros(len(doc_of), np.int32),
         vectors=vectors,
+        payload=None,
+        held_bytes=0,
     )
 
 

@@ -30,7 +30,6 @@ from sbert_search.index.building.build import BuildKeywords, BuildSettings
 from sbert_search.index.building.read_settings import ReadKeywords, ReadSettings
 from sbert_search.index.documents import DocIds
 from sbert_search.index.index import Index
-from sbert_search.index.shards.writer import ShardedWriter
 from sbert_search.index.storage import transaction
 from sbert_search.index.writer import IndexWriter
 from sbert_search.records import Document
@@ -147,8 +146,7 @@ def test_refresh_moves_to_a_new_build_when_it_is_finished(
     reader = Index.open(path)
     shutil.rmtree(path)
     with monkeypatch.context() as patch:
-        for writer in (IndexWriter, ShardedWriter):
-            patch.setattr(writer, "finish_build", stop)
+        patch.setattr(IndexWriter, "finish_build", stop)
         with pytest.raises(KeyboardInterrupt):
             Index.build(new, out=path, model="hashing", n_shards=n_shards)
     assert "new" in Index.open(path)

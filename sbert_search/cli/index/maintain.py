@@ -65,7 +65,7 @@ def check(
     The exit code is 1 if a file is damaged. Advice of --drift does not change the exit code.
     """
     from sbert_search.index.index import Index
-    from sbert_search.index.shards.upkeep import check_index
+    from sbert_search.index.upkeep.check import check as check_index
 
     if recall is not None and not drift:
         raise click.UsageError("--recall is for --drift; add that option, or leave --recall out.")

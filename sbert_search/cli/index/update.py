@@ -154,10 +154,8 @@ def build(
     from sbert_search.index.building.given_vectors import refuse_model_options, split_vectors
     from sbert_search.index.building.model_check import as_embedder
     from sbert_search.index.building.recipe import load_recipe
-    from sbert_search.index.shards.store import stores_of
 
-    stores = stores_of(n_shards)
-    refuse_finished(out, stores)
+    refuse_finished(out, n_shards)
     settings: BuildSettings = BuildSettings()
     recipe = None
     opened: Callable[..., TextEmbedder] = partial(as_embedder, ctx.params["model"])
@@ -168,7 +166,9 @@ def build(
     named: str | None = ctx.params["model"]
     if recipe and "model" not in overriding(ctx):
         named, opened = recipe.model, recipe.open_model
-    open_model = partial(open_for_build, out, named, opened, stores=stores, **model_options(ctx))
+    open_model = partial(
+        open_for_build, out, named, opened, n_shards=n_shards, **model_options(ctx)
+    )
     settings = with_overrides(settings, ctx)
     vectors, fields = split_vectors(ctx.params["vectors"], settings.fields)
     no_model = has_vectors(ctx, settings) and not named
@@ -187,7 +187,7 @@ def build(
             vectors=vectors,
             memory_bytes=memory_bytes,
             embed=embed,
-            stores=stores,
+            n_shards=n_shards,
         )
     finish(ctx, report, out, "index", as_json=as_json)
 

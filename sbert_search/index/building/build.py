@@ -46,7 +46,7 @@ from sbert_search.index.building.read_settings import (
 )
 from sbert_search.index.dense import faiss_build
 from sbert_search.index.settings import IndexSpec, LexicalSettings
-from sbert_search.index.shards.store import stores_of
+from sbert_search.index.shards.manifest import require_shard_count
 from sbert_search.index.storage.ids import hash_contents, hash_ids
 from sbert_search.index.storage.manifest import (
     BuildCursor,
@@ -56,7 +56,7 @@ from sbert_search.index.storage.manifest import (
     VectorSettings,
     VectorType,
 )
-from sbert_search.index.store import IndexStore, StoreMaker
+from sbert_search.index.store import IndexStore
 from sbert_search.index.upkeep.merge_policy import SEGMENT_ROWS
 from sbert_search.index.writer import IndexWriter
 from sbert_search.records import Document
@@ -162,12 +162,12 @@ def build_with_model(
     """Build an index, with the model that is named or open; see `Index.build`."""
     require_known(keywords, BuildKeywords)
     settings, rest = split_keywords(settings or BuildSettings(), keywords)
-    options, stores = cast("EmbedderOptions", rest), stores_of(n_shards)
+    options = cast("EmbedderOptions", rest)
     given, fields = split_vectors(vectors, settings.fields)
     has_vectors = given is not None or fields.vector is not None
     open_model: Callable[[], TextEmbedder] | None = None
     if model is not None or not has_vectors:
-        open_model = model_opener(model, out, options, stores)
+        open_model = model_opener(model, out, options, n_shards)
     else:
         refuse_model_options(options)
     if runner is not None and has_vectors:
@@ -183,7 +183,7 @@ def build_with_model(
         vectors=given,
         memory_bytes=memory_bytes,
         embed=runner or embed_batches,
-        stores=stores,
+        n_shards=n_shards,
     )
 
 
@@ -196,7 +196,7 @@ def build_index(
     vectors: RowVectors | None = None,
     memory_bytes: int | None = None,
     embed: EmbedBatches = embed_batches,
-    stores: StoreMaker = IndexStore,
+    n_shards: int | None = None,
 ) -> IngestReport:
     """Build an index, or resume an interrupted build.
 
@@ -211,7 +211,7 @@ def build_index(
     """
     given = vectors is not None or settings.fields.vector is not None
     out = out.absolute()
-    refuse_finished(out, stores)
+    refuse_finished(out, n_shards)
     require_memory(memory_bytes)
     reader = reader_of(
         settings,
@@ -257,7 +257,7 @@ def build_index(
         write,
         root=reader.root,
         memory_bytes=memory_bytes,
-        stores=stores,
+        n_shards=n_shards,
     )
 
 
@@ -279,7 +279,7 @@ def build_from(
     *,
     root: Path | None = None,
     memory_bytes: int | None = None,
-    stores: StoreMaker = IndexStore,
+    n_shards: int | None = None,
 ) -> IngestReport:
     """Build an index from a surveyed source, or resume a build of it; see `build_index`.
 
@@ -299,7 +299,7 @@ def build_from(
         root=str(root) if root else None,
     )
     empty = Manifest.new(fixed, survey.columns, lexical=settings.lexical, build=start)
-    store = _create_or_resume(stores, out, empty)
+    store = _create_or_resume(out, empty, n_shards)
     with note_resume_on_interrupt(store), store.writer() as writer:
         _take_over(writer, empty)
         cursor = writer.snapshot.manifest.build or start
@@ -320,25 +320,25 @@ def open_for_build(
     model: str | Path | None,
     open_model: Callable[..., TextEmbedder],
     /,
-    stores: StoreMaker = IndexStore,
+    n_shards: int | None = None,
     **options: Unpack[EmbedderOptions],
 ) -> TextEmbedder:
     """Open a model as an unfinished build did, so that a resumed build writes the same vectors."""
     stored = None
     with contextlib.suppress(NotAnIndex):
-        manifest = stores.open(out).snapshot.manifest
+        manifest = _open_begun(out, n_shards).snapshot.manifest
         if manifest.segments and manifest.settings.identity:
             stored = manifest.settings
     return open_model(**(options if stored is None else with_kept_choices(model, options, stored)))
 
 
 def model_opener(
-    model: ModelLike | None, out: Path, options: EmbedderOptions, stores: StoreMaker = IndexStore
+    model: ModelLike | None, out: Path, options: EmbedderOptions, n_shards: int | None = None
 ) -> Callable[[], TextEmbedder]:
     """Return a function that opens the model of a build into the folder ``out``."""
     if model is None or isinstance(model, (str, Path)):
         opened = partial(as_embedder, model)
-        return partial(open_for_build, out, model, opened, stores=stores, **options)
+        return partial(open_for_build, out, model, opened, n_shards=n_shards, **options)
     return partial(as_embedder, model, **options)
 
 
@@ -370,7 +370,7 @@ def create_index(
     settings = replace(settings, predicted_by=settings.predicted.hashes)
     cursor = BuildCursor(source_sha256="", rows=0, settings=settings.stored_values(), finished=True)
     empty = Manifest.new(fixed, lexical=settings.lexical, build=cursor)
-    return stores_of(n_shards).create(out.absolute(), empty)
+    return IndexStore.create(out, empty, n_shards=n_shards)
 
 
 @contextlib.contextmanager
@@ -387,13 +387,33 @@ def note_resume_on_interrupt(store: IndexStore) -> Iterator[None]:
         raise
 
 
-def refuse_finished(out: Path, stores: StoreMaker = IndexStore) -> None:
+def refuse_finished(out: Path, n_shards: int | None = None) -> None:
     """Refuse, before other work, a folder in which a build can neither start nor resume."""
     with contextlib.suppress(NotAnIndex):
-        _require_unfinished(stores.open(out).snapshot.manifest, out)
+        _require_unfinished(_open_begun(out, n_shards).snapshot.manifest, out)
         return
-    with _unless_just_created(stores, out):
-        stores.require_free(out)
+    with _unless_just_created(out, n_shards):
+        IndexStore.require_free(out, n_shards=n_shards)
+
+
+def _open_begun(out: Path, n_shards: int | None) -> IndexStore:
+    """Open the index in the folder of a build; refuse one with another number of shards."""
+    if n_shards is not None:
+        require_shard_count(n_shards)
+    store = IndexStore.open(out)
+    found = store.snapshot.n_shards if store.snapshot.is_sharded else None
+    if found == n_shards:
+        return store
+    if found and n_shards:
+        raise IndexStoreError(
+            f"{out} has {found} shards, not {n_shards}. Build with --shards {found}, name another "
+            "folder, or remove this one."
+        )
+    kind, how = ("a sharded index", "with") if found else ("an index without shards", "without")
+    raise IndexStoreError(
+        f"{out} holds {kind}. Name another folder, or remove this one; an unfinished build of it "
+        f"is resumed {how} --shards."
+    )
 
 
 def _require_unfinished(manifest: Manifest, out: Path) -> None:
@@ -418,16 +438,16 @@ def _take_over(writer: IndexWriter, empty: Manifest) -> None:
         writer.start_over(empty)
 
 
-def _create_or_resume(stores: StoreMaker, out: Path, empty: Manifest) -> IndexStore:
+def _create_or_resume(out: Path, empty: Manifest, n_shards: int | None) -> IndexStore:
     with contextlib.suppress(NotAnIndex):
-        return stores.open(out)
-    with _unless_just_created(stores, out):
-        return stores.create(out, empty)
-    return stores.open(out)
+        return _open_begun(out, n_shards)
+    with _unless_just_created(out, n_shards):
+        return IndexStore.create(out, empty, n_shards=n_shards)
+    return _open_begun(out, n_shards)
 
 
 @contextlib.contextmanager
-def _unless_just_created(stores: StoreMaker, out: Path) -> Iterator[None]:
+def _unless_just_created(out: Path, n_shards: int | None) -> Iterator[None]:
     """Ignore an `IndexStoreError` of the body if another process has just created the index.
 
     Only one of the processes then gets the lock and writes.
@@ -436,7 +456,7 @@ def _unless_just_created(stores: StoreMaker, out: Path) -> Iterator[None]:
         yield
     except IndexStoreError as refused:
         try:
-            stores.open(out)
+            _open_begun(out, n_shards)
         except NotAnIndex:
             raise refused from None
 

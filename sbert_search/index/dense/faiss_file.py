@@ -27,7 +27,7 @@ from sbert_search.index.dense.faiss_runtime import (
 from sbert_search.index.dense.query_plan import Plan, Selection
 from sbert_search.index.settings import IndexSpec
 from sbert_search.index.storage.manifest import FileRecord
-from sbert_search.index.storage.segments import REMAKE, check_hash, open_checked
+from sbert_search.index.storage.segments import check_hash, open_checked
 
 if TYPE_CHECKING:
     from sbert_search.index.dense.faiss_gpu import GpuIndex
@@ -73,7 +73,7 @@ class FaissFile:
     def _read(self, *, mapped: bool) -> FaissIndex | None:
         try:
             faiss = import_faiss()
-            check_hash(self._view, self.record, REMAKE)
+            check_hash(self._view, self.record)
             data = np.frombuffer(self._view, np.uint8)
             with limited_to_file(len(data)):
                 if mapped:

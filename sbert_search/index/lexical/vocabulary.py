@@ -258,7 +258,7 @@ def lists_words(n_docs: int) -> bool:
 
 def read_words(view: memoryview, record: FileRecord) -> WordList:
     """Map a file of words, and check it."""
-    check_hash(view, record, REMAKE)
+    check_hash(view, record)
     try:
         reader = pa.ipc.open_file(pa.py_buffer(view))
         batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]

@@ -17,9 +17,11 @@ from sbert_search.base.folders import Folder
 from sbert_search.base.locks import Lock
 from sbert_search.errors import CommitUnknown, IndexStoreError
 from sbert_search.index import store as stores
+from sbert_search.index.part_writer import PartWriter
 from sbert_search.index.shards import manifest as shard_manifests
 from sbert_search.index.shards.manifest import ShardManifest, ShardRecord
-from sbert_search.index.shards.snapshot import NEXT, StaleShard, open_shard, read_bytes
+from sbert_search.index.shards.opening import NEXT, StaleShard, open_shard, read_bytes
+from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage import manifest as manifests
 from sbert_search.index.storage import transaction
 from sbert_search.index.storage.manifest import Manifest
@@ -80,49 +82,91 @@ class HeldShard(HeldFolder):
 class HeldShards:
     """The opened folders of a sharded index and of its shards, by number, with their locks."""
 
-    def __init__(self, root: Folder, lock: Lock, shards: Sequence[HeldShard]) -> None:
-        self.root, self._lock, self.shards = root, lock, tuple(shards)
+    def __init__(self, folder: Folder, lock: Lock, parts: Sequence[HeldShard]) -> None:
+        self.folder, self._lock, self.parts = folder, lock, tuple(parts)
+        self._is_open = True  # False: the outcome of a commit is unknown
 
-    def require(self) -> None:
-        """Refuse to commit if the folder, a shard, a lock or a shard's manifest was replaced."""
-        for shard in self.shards:
-            shard.require()
-        if not (self._lock.is_in_place() and self.root.is_at_its_path()):
+    @contextlib.contextmanager
+    def together(
+        self, old: ShardManifest, writers: Sequence[PartWriter]
+    ) -> Iterator[list[ShardManifest]]:
+        """Make all commits of the writers of the shards current at once, or none.
+
+        ``old`` is the content of ``shards.json``. Yields a list, which has the new content after
+        the context, unless no shard has a new manifest.
+        """
+        if not self._is_open:
             raise IndexStoreError(
-                f"{self.root} or its {manifests.LOCK} was moved or replaced while the index was "
+                f"{self.folder}: an earlier commit of this writer failed at its last step. Open "
+                "the index again."
+            )
+        before, new = [writer.snapshot for writer in writers], list[ShardManifest]()
+        for shard in self.parts:
+            shard.begin()
+        try:
+            yield new
+            if any(shard.waiting for shard in self.parts):
+                self._is_open = False  # no other commit until the outcome of this one is known
+                new.append(self._commit(old))
+        except CommitUnknown:
+            raise
+        except OSError as error:
+            self._undo(writers, before, error)
+            raise IndexStoreError(
+                f"{self.folder}: writing failed, {error}. The index is as it was before this "
+                "commit; free or repair the disk and run the command again."
+            ) from error
+        except BaseException as error:
+            self._undo(writers, before, error)
+            raise
+        try:
+            for shard in self.parts:
+                shard.publish()
+        except OSError as error:
+            raise CommitUnknown(
+                f"{self.folder}: the commit is done, but the disk failed after it ({error}). Free "
+                "or repair the disk, and open the index again."
+            ) from error
+        self._is_open = True
+
+    def _commit(self, old: ShardManifest) -> ShardManifest:
+        """Make the waiting manifests of all shards current by one replacement of ``shards.json``.
+
+        After `OSError` or `IndexStoreError` the old state holds, after `CommitUnknown` the old or
+        the new.
+        """
+        records = [
+            record if shard.waiting is None else ShardRecord.of(number, shard.waiting)
+            for number, (record, shard) in enumerate(zip(old.shards, self.parts, strict=True))
+        ]
+        new = ShardManifest(generation=old.generation + 1, shards=tuple(records))
+        shard_manifests.write(self.folder, new, ready=self._require)
+        return new
+
+    def _require(self) -> None:
+        """Refuse to commit if the folder, a shard, a lock or a shard's manifest was replaced."""
+        for shard in self.parts:
+            shard.require()
+        if not (self._lock.is_in_place() and self.folder.is_at_its_path()):
+            raise IndexStoreError(
+                f"{self.folder} or its {manifests.LOCK} was moved or replaced while the index was "
                 "written, so this commit was not made. Find out which program changed the folder, "
                 "then run the command again."
             )
 
-    def commit(self, old: ShardManifest) -> ShardManifest:
-        """Make the waiting manifests of all shards current by one replacement of ``shards.json``.
-
-        ``old`` is the content of ``shards.json`` before; the new content is returned. After
-        `OSError` or `IndexStoreError` the old state holds, after `CommitUnknown` the old or the
-        new.
-        """
-        records = [
-            record if shard.waiting is None else ShardRecord.of(number, shard.waiting)
-            for number, (record, shard) in enumerate(zip(old.shards, self.shards, strict=True))
-        ]
-        new = ShardManifest(generation=old.generation + 1, shards=tuple(records))
-        shard_manifests.write(self.root, new, ready=self.require)
-        return new
-
-    def publish(self) -> None:
-        """Finish a commit in the shards; after `CommitUnknown`, the commit is done all the same."""
-        try:
-            for shard in self.shards:
-                shard.publish()
-        except OSError as error:
-            raise CommitUnknown(
-                f"{self.root}: the commit is done, but the disk failed after it ({error}). Free or "
-                "repair the disk, and open the index again."
-            ) from error
+    def _undo(
+        self, writers: Sequence[PartWriter], before: Sequence[Snapshot], error: BaseException
+    ) -> None:
+        """Reset all shards to the states in ``before``, unless the commit may have been made."""
+        if self._is_open or isinstance(error, (OSError, IndexStoreError)):
+            for writer, shard, old in zip(writers, self.parts, before, strict=True):
+                writer.snapshot = old
+                shard.undo(old.manifest)
+            self._is_open = True
 
 
 @contextlib.contextmanager
-def holding_locks(path: Path, wait_s: float) -> Iterator[tuple[HeldShards, ShardManifest]]:
+def holding_locks(path: Path, wait_s: float) -> Iterator[HeldShards]:
     """Hold the locks of a sharded index and of its shards, and finish an interrupted commit."""
     n_shards = 0
     with contextlib.ExitStack() as stack:
@@ -144,7 +188,7 @@ def holding_locks(path: Path, wait_s: float) -> Iterator[tuple[HeldShards, Shard
             if isinstance(error, IndexStoreError):
                 raise
             raise IndexStoreError(f"{path} cannot be written: {error}.") from error
-        yield HeldShards(root, lock, shards), manifest
+        yield HeldShards(root, lock, shards)
 
 
 def _has_too_many_files(error: OSError | IndexStoreError) -> bool:

@@ -2,25 +2,22 @@
 
 A shard is an ordinary index in a sub-folder, with a manifest of its own (``MANIFEST.json``). For
 each shard, shards.json has the sha256 of this manifest. To commit a change, shards.json is replaced
-by a new version. Line 1 of the file is the sha256 of the rest; line 2 is JSON with sorted keys and
-no spaces.
+by a new version. Its lines are as those of ``MANIFEST.json``.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.base import files
 from sbert_search.base.folders import Folder
-from sbert_search.config import UnknownSettingError, from_mapping, to_mapping
-from sbert_search.errors import ConfigError, CorruptIndex, IndexStoreError, NotAnIndex
+from sbert_search.errors import ConfigError
+from sbert_search.index.storage import columns as columns_of
 from sbert_search.index.storage import ids
 from sbert_search.index.storage import manifest as manifests
 from sbert_search.index.storage.manifest import Manifest
@@ -51,7 +48,6 @@ MAX_SHARDS = 1024  # more than `MAX_NEW_SHARDS` only if `store.assemble` made th
 # With 128 shards a writer has 7 x 128 = 896 files open; a process may usually open 1,024.
 MAX_NEW_SHARDS = 128
 FILES_OF_SHARD = 7  # files that a writer has open for each shard
-MAX_BYTES = 1 << 20  # of the file; the rest of a longer file is not read, so its hash is wrong
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -93,6 +89,42 @@ class ShardManifest:
         if [shard.folder for shard in self.shards] != expected:
             raise ConfigError(f"its folders are not {expected[0]} to {expected[-1]}")
 
+    @classmethod
+    def of(cls, generation: int, shards: Sequence[Manifest]) -> ShardManifest:
+        """Make the state whose shards have these manifests, in the order of their numbers."""
+        records = (ShardRecord.of(number, manifest) for number, manifest in enumerate(shards))
+        return cls(generation=generation, shards=tuple(records))
+
+
+class UnionManifest(Manifest):
+    """The manifests of all shards as one manifest; the rows of its segments may interleave."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        """Skip the checks of `Manifest`, which do not allow segments with interleaved rows.
+
+        Each manifest of a shard has passed these checks.
+        """
+
+    @classmethod
+    def of(cls, generation: int, shards: Sequence[Manifest]) -> UnionManifest:
+        """Join the manifests of all shards; settings, build and tuning are those of the first."""
+        first = shards[0]
+        return cls(
+            generation=generation,
+            next_row=max(shard.next_row for shard in shards),
+            active=first.active,
+            vectors=first.vectors,
+            postings=first.postings,
+            query_models=first.query_models,
+            columns=reduce(columns_of.merge, (dict(shard.columns) for shard in shards)),
+            segments=tuple(segment for shard in shards for segment in shard.segments),
+            tombstones=tuple(tombstone for shard in shards for tombstone in shard.tombstones),
+            build=first.build,
+            tuning=first.tuning,
+        )
+
 
 def folder_name(number: int) -> str:
     """Return the name of the folder of a shard, given its number from 0."""
@@ -124,61 +156,18 @@ def require_new_shard_count(n_shards: int) -> None:
         )
 
 
-def encode(manifest: ShardManifest) -> bytes:
-    """Serialise a manifest."""
-    body = (json.dumps(to_mapping(manifest), sort_keys=True, separators=(",", ":")) + "\n").encode()
-    return hashlib.sha256(body).hexdigest().encode() + b"\n" + body
-
-
 def decode(data: bytes) -> ShardManifest:
     """Parse the bytes of shards.json, and check their hash and version."""
-    stated, _, body = data.partition(b"\n")
-    actual = hashlib.sha256(body).hexdigest()
-    if stated != actual.encode():
-        raise CorruptIndex(NAME, f"sha256 {stated[:64].decode('ascii', 'replace')}", actual)
-    try:
-        values = json.loads(body)
-        _check_version(values)
-        return from_mapping(ShardManifest, values)
-    except UnknownSettingError as error:
-        raise _newer(f"has fields that this version does not know: {error}") from error
-    except (ValueError, RecursionError, ConfigError) as error:
-        reason = str(error).rstrip(".")
-        raise CorruptIndex(NAME, "a manifest of a sharded index", f"this: {reason}") from error
+    return manifests.parse(data, NAME, ShardManifest, FORMAT, VERSION)
 
 
 def read(folder: Folder) -> ShardManifest:
     """Read and check the manifest of a sharded index; `NotAnIndex` if the folder has none."""
-    try:
-        data = bytes(files.map_file(folder / NAME)[: MAX_BYTES + 1])
-    except FileNotFoundError as error:
-        raise NotAnIndex(f"{folder} holds no sharded index: it has no {NAME}.") from error
-    except OSError as error:
-        if files.is_fault_of_file(error):
-            raise NotAnIndex(f"{folder} holds no index that can be read: {error}.") from error
-        raise IndexStoreError(f"{folder} cannot be read: {error}.") from error
-    return decode(data)
+    return decode(manifests.read_bytes(folder, NAME))
 
 
 def write(
     folder: Folder, manifest: ShardManifest, *, ready: Callable[[], object] | None = None
 ) -> None:
     """Commit a new state by replacing shards.json, unless ``ready``, called before, raises."""
-    manifests.replace_state(folder, NAME, encode(manifest), ready=ready)
-
-
-def _check_version(values: object) -> None:
-    if not isinstance(values, dict) or values.get("format") != FORMAT:
-        raise ConfigError("it is in no known format")
-    version = values.get("version")
-    if not isinstance(version, int) or version < 1:
-        raise ConfigError(f"its version is {version!r}")
-    if version > VERSION:
-        raise _newer(f"has format version {version}, and this version reads up to {VERSION}.")
-
-
-def _newer(what: str) -> IndexStoreError:
-    return IndexStoreError(
-        "A newer version of sbert-search made this sharded index. Install that version, or build "
-        f"the index again with this one. {NAME} {what}"
-    )
+    manifests.write(folder, manifest, name=NAME, ready=ready)

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,9 @@ from sbert_search.errors import (
 )
 from sbert_search.index.settings import IndexSpec, LexicalSettings, Tuning
 from sbert_search.records import RowCounts
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 NAME = "MANIFEST.json"
 SHARDS = "shards.json"  # the manifest of a sharded index, whose folder has no MANIFEST.json
@@ -50,14 +53,7 @@ FILE_NAME = re.compile(
     r"|lex/\d{6,12}\.((terms|pairs|lengths)\.npy|words\.arrow)"
 )
 
-_NEWER = (
-    "A newer version of sbert-search made this index. Install that version, or build the index "
-    "again with this one. The manifest of the index"
-)
-_EARLIER = (
-    "An earlier version of sbert-search made this index. Export it with the version that made it "
-    "(`sbert-search index export`), and build it again with this one. The manifest of the index"
-)
+State = TypeVar("State")
 
 Metric = Literal["cosine", "dot", "euclidean"]
 VectorType = Literal["float32", "float16"]
@@ -376,9 +372,9 @@ class Manifest:
         return sum(file.size_bytes for file in self.files)
 
 
-def encode(manifest: Manifest) -> bytes:
-    """Serialise a manifest."""
-    body = (json.dumps(to_mapping(manifest), sort_keys=True, separators=(",", ":")) + "\n").encode()
+def encode(state: DataclassInstance) -> bytes:
+    """Serialise a manifest of an index or of a sharded index."""
+    body = (json.dumps(to_mapping(state), sort_keys=True, separators=(",", ":")) + "\n").encode()
     return hashlib.sha256(body).hexdigest().encode() + b"\n" + body
 
 
@@ -397,21 +393,19 @@ def open_folder(path: Path) -> Folder:
 
 def read(folder: Folder) -> Manifest:
     """Read and check the manifest of an index; `NotAnIndex` if the folder has none."""
+    return decode(read_bytes(folder, NAME))
+
+
+def read_bytes(folder: Folder, name: str) -> bytes:
+    """Read the file that records a folder's state; `NotAnIndex` if the folder has none."""
     try:
-        data = bytes(files.map_file(folder / NAME)[: MAX_BYTES + 1])
+        return bytes(files.map_file(folder / name)[: MAX_BYTES + 1])
     except FileNotFoundError as error:
-        if folder.has(SHARDS):
-            raise NotAnIndex(
-                f"{folder} is a sharded index, which this operation does not read. Open it with "
-                "Index.open, or name one of its shards, such as "
-                f"{folder.path / 'shard-0000'}."
-            ) from error
         raise NotAnIndex(
-            f"{folder} holds no index: it has no {NAME}. Make one with `sbert-search index build`."
+            f"{folder} holds no index: it has no {name}. Make one with `sbert-search index build`."
         ) from error
     except OSError as error:
         raise _unreadable(folder.path, error) from error
-    return decode(data)
 
 
 def _unreadable(path: Path, error: OSError) -> IndexStoreError:
@@ -423,53 +417,66 @@ def _unreadable(path: Path, error: OSError) -> IndexStoreError:
 @typed_lru_cache(2)  # a refresh of an unchanged index then costs no parsing
 def decode(data: bytes) -> Manifest:
     """Parse the bytes of a manifest, and check their hash and version."""
+    return parse(data, NAME, Manifest, FORMAT, VERSION)
+
+
+def parse(data: bytes, name: str, kind: type[State], form: str, version: int) -> State:
+    """Parse a state of the given format and version, and check its hash."""
     stated, _, body = data.partition(b"\n")
     actual = hashlib.sha256(body).hexdigest()
     if stated != actual.encode():
-        raise CorruptIndex(NAME, f"sha256 {stated[:64].decode('ascii', 'replace')}", actual)
+        raise CorruptIndex(name, f"sha256 {stated[:64].decode('ascii', 'replace')}", actual)
     try:
         values = json.loads(body)
-        _check_version(values)
-        return from_mapping(Manifest, values)
+        _check_version(values, name, form, version)
+        return from_mapping(kind, values)
     except UnknownSettingError as error:
-        raise IndexStoreError(
-            f"{_NEWER} has fields that this version does not know: {error}"
+        raise _of_another_version(
+            name, f"has fields that this version does not know: {error}", newer=True
         ) from error
     except (ValueError, RecursionError, ConfigError) as error:
         reason = str(error).rstrip(".")
-        raise CorruptIndex(NAME, "a manifest of an index", f"this: {reason}") from error
+        raise CorruptIndex(name, "a manifest of an index", f"this: {reason}") from error
 
 
-def write(folder: Folder, manifest: Manifest, *, ready: Callable[[], object] | None = None) -> None:
-    """Commit a new state by replacing the manifest.
+def _check_version(values: object, name: str, form: str, version: int) -> None:
+    if not isinstance(values, dict) or values.get("format") != form:
+        raise ConfigError("it is in no known format")
+    found = values.get("version")
+    if not isinstance(found, int) or found < 1:
+        raise ConfigError(f"its version is {found!r}")
+    if found != version:
+        what = f"has format version {found}, and this version reads {version}."
+        raise _of_another_version(name, what, newer=found > version)
+
+
+def _of_another_version(name: str, what: str, *, newer: bool) -> IndexStoreError:
+    made = "version of sbert-search made this index."
+    remedy = (
+        f"A newer {made} Install that version, or build the index again with this one."
+        if newer
+        else f"An earlier {made} Export it with the version that made it (`sbert-search index "
+        "export`), and build it again with this one."
+    )
+    return IndexStoreError(f"{remedy} {name} {what}")
+
+
+def write(
+    folder: Folder,
+    state: DataclassInstance,
+    *,
+    name: str = NAME,
+    ready: Callable[[], object] | None = None,
+) -> None:
+    """Commit a new state by replacing the file that records it.
 
     ``ready`` is called right before the replacement; if it raises, the old state stays. It also
     stays after `OSError`; after `CommitUnknown`, the old or the new state holds.
     """
-    replace_state(folder, NAME, encode(manifest), ready=ready)
-
-
-def replace_state(
-    folder: Folder, name: str, data: bytes, *, ready: Callable[[], object] | None = None
-) -> None:
-    """Replace the file that records a folder's state; ``ready`` and errors as for `write`."""
     try:
-        files.replace_file(folder / name, data, ready=ready)
+        files.replace_file(folder / name, encode(state), ready=ready)
     except files.ReplaceUnknown as error:
         raise CommitUnknown(
             f"{folder}: the commit failed at its last step, so the old or the new state may hold "
             f"({error}). Both are whole: open the index again to see which one it is."
         ) from error
-
-
-def _check_version(values: object) -> None:
-    if not isinstance(values, dict) or values.get("format") != FORMAT:
-        raise ConfigError("it is in no known format")
-    version = values.get("version")
-    if not isinstance(version, int) or version < 1:
-        raise ConfigError(f"its version is {version!r}")
-    if version != VERSION:
-        raise IndexStoreError(
-            f"{_NEWER if version > VERSION else _EARLIER} has format version {version}, and this "
-            f"version reads {VERSION}."
-        )

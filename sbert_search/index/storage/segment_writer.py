@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +26,9 @@ from sbert_search.index.storage.manifest import (
     VectorSettings,
 )
 from sbert_search.index.storage.segments import BATCH_ROWS, with_batch_rows
-from sbert_search.records import Document
+
+if TYPE_CHECKING:
+    from sbert_search.embed.pipeline import EmbeddedBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,51 +125,8 @@ def record_of(file: files.NewFile) -> FileRecord:
     return FileRecord(name=file.place.below, size_bytes=file.n_bytes, xxh3_128=file.digest)
 
 
-IntArray = NDArray[np.int64] | NDArray[np.int32]
-
-
-class PassageBatch(Protocol):
-    """Documents with their embedded passages, as the embedding pipeline returns them."""
-
-    @property
-    def documents(self) -> Sequence[Document]:
-        """The documents."""
-
-    @property
-    def doc_of(self) -> IntArray:
-        """Index in ``documents`` of each passage's document, (n_rows,), ascending, without gaps."""
-
-    @property
-    def chunk(self) -> IntArray:
-        """Number of each passage in its document, (n_rows,), from 0."""
-
-    @property
-    def char_start(self) -> IntArray:
-        """Start of each passage in ``Document.full_text``, (n_rows,)."""
-
-    @property
-    def char_end(self) -> IntArray:
-        """End of each passage in ``Document.full_text``, (n_rows,)."""
-
-    @property
-    def n_tokens(self) -> IntArray:
-        """Number of tokens embedded of each passage, (n_rows,)."""
-
-    @property
-    def lost_tokens(self) -> IntArray:
-        """Number of tokens of each passage that were cut off to fit the model, (n_rows,)."""
-
-    @property
-    def vectors(self) -> NDArray[np.floating]:
-        """Embeddings, (n_rows, dim)."""
-
-    @property
-    def given(self) -> bool:
-        """Whether the user gave the vectors, one a document; they then belong to its content."""
-
-
 def make_part(
-    batch: PassageBatch,
+    batch: EmbeddedBatch[object],
     rows: int | NDArray[np.int64],
     settings: VectorSettings,
     columns: Mapping[str, ColumnType],
@@ -211,7 +170,7 @@ def make_part(
     return SegmentPart(docs, vectors), table
 
 
-def _check_shape(batch: PassageBatch, dim: int) -> None:
+def _check_shape(batch: EmbeddedBatch[object], dim: int) -> None:
     vectors, doc_of, chunk = batch.vectors, np.asarray(batch.doc_of), np.asarray(batch.chunk)
     if vectors.ndim != 2 or vectors.shape[1] != dim:
         raise IndexStoreError(
@@ -232,7 +191,7 @@ def _check_shape(batch: PassageBatch, dim: int) -> None:
         )
 
 
-def _last_of_each_id(batch: PassageBatch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _last_of_each_id(batch: EmbeddedBatch[object]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the indices of the documents and of the passages of the batch to keep, ascending."""
     last = {document.doc_id: i for i, document in enumerate(batch.documents)}
     kept_docs = np.array(sorted(last.values()), np.int64)
@@ -240,7 +199,7 @@ def _last_of_each_id(batch: PassageBatch) -> tuple[NDArray[np.int64], NDArray[np
 
 
 def _stored_vectors(
-    batch: PassageBatch, kept_passages: NDArray[np.int64], settings: VectorSettings
+    batch: EmbeddedBatch[object], kept_passages: NDArray[np.int64], settings: VectorSettings
 ) -> NDArray[np.floating]:
     vectors = np.asarray(batch.vectors)[kept_passages]
     _check_finite(vectors, batch, kept_passages, "; the model fails on its text")
@@ -257,7 +216,10 @@ def _stored_vectors(
 
 
 def _check_finite(
-    vectors: NDArray[np.floating], batch: PassageBatch, kept_passages: NDArray[np.int64], why: str
+    vectors: NDArray[np.floating],
+    batch: EmbeddedBatch[object],
+    kept_passages: NDArray[np.int64],
+    why: str,
 ) -> None:
     finite = np.isfinite(vectors).all(axis=1)
     if not finite.all():

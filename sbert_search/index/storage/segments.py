@@ -330,12 +330,11 @@ class _CorruptionNamed:
 
 
 def open_checked(
-    folder: Folder, record: FileRecord, *, hash_up_to: int = HASH_AT_OPEN_BYTES, remedy: str = ""
+    folder: Folder, record: FileRecord, *, hash_up_to: int = HASH_AT_OPEN_BYTES
 ) -> memoryview:
     """Map a file; compare its size, and its hash if the file is small, with its record.
 
-    ``remedy`` is what the user should do if the file differs; "": restore it, or build the index
-    again. `FileNotFoundError`: the file is gone.
+    `FileNotFoundError`: the file is gone.
     """
     try:
         view = files.map_file(folder / record.name)
@@ -344,17 +343,22 @@ def open_checked(
     except OSError as error:
         if not files.is_fault_of_file(error):
             raise IndexStoreError(f"{folder / record.name} cannot be read: {error}.") from error
-        raise CorruptIndex(record.name, "a file that can be read", str(error), remedy) from error
+        raise damage(record.name, "a file that can be read", str(error)) from error
     if len(view) != record.size_bytes:
-        expected, got = f"{record.size_bytes} bytes", f"{len(view)} bytes"
-        raise CorruptIndex(record.name, expected, got, remedy)
+        raise damage(record.name, f"{record.size_bytes} bytes", f"{len(view)} bytes")
     if len(view) <= hash_up_to:
-        check_hash(view, record, remedy)
+        check_hash(view, record)
     return view
 
 
-def check_hash(view: memoryview, record: FileRecord, remedy: str = "") -> None:
+def check_hash(view: memoryview, record: FileRecord) -> None:
     """Raise `CorruptIndex` if the hash of mapped bytes differs from the one in their record."""
     actual = files.xxh3_128_of_view(view)
     if actual != record.xxh3_128:
-        raise CorruptIndex(record.name, f"xxh3_128 {record.xxh3_128}", actual, remedy)
+        raise damage(record.name, f"xxh3_128 {record.xxh3_128}", actual)
+
+
+def damage(name: str, expected: str, got: str) -> CorruptIndex:
+    """Return the error for a damaged file; the remedy for a derived file is to make it again."""
+    is_derived = name.split("/")[-2:-1] in (["ann"], ["lex"])
+    return CorruptIndex(name, expected, got, REMAKE if is_derived else "")

@@ -41,6 +41,11 @@ class HeldFolder:
         self._manifest = self._stamp(manifests.NAME)
         self._next: Stamp | None = None
 
+    @property
+    def parts(self) -> tuple[HeldFolder, ...]:
+        """The folders to write to: this one; a sharded index has one for each shard."""
+        return (self,)
+
     def require(self) -> None:
         """Refuse to commit if the folder, a sub-folder, the lock or the manifest was replaced."""
         problem = self.problem

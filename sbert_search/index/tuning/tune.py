@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +17,9 @@ from sbert_search.base.progress import note, progress
 from sbert_search.embed.arguments import CheckedOptions, ModelLike
 from sbert_search.errors import ConfigError, IndexStoreError
 from sbert_search.index.settings import IndexSpec, Trial, Tuning
+from sbert_search.index.shards.opening import joined
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.manifest import Manifest
-from sbert_search.index.storage.transaction import Transaction
 from sbert_search.index.store import IndexStore
 from sbert_search.index.tuning.measuring import Floats, find_ground_truth
 from sbert_search.index.tuning.settings import Budget, TuneSettings, families
@@ -46,10 +46,6 @@ from sbert_search.text.labelled.retrieval import read_queries
 
 if TYPE_CHECKING:
     from sbert_search.index.index import Index
-
-CommitBest: TypeAlias = Callable[[IndexWriter, FullTrials, Sequence[Candidate], int | None], None]
-"""Builds finalists over all rows with a writer, and commits the best one. The last argument is the
-memory limit in bytes; None: no limit."""
 
 WORK_BYTES = 64 << 20  # memory that a tuning needs in addition to its sample of vectors
 LOCK_WAIT_S = 60.0  # seconds to wait for other writers before the measurements are given up
@@ -106,10 +102,7 @@ def tune_index(
             f"{', '.join(names)}: no model is opened, since documents of the index serve as "
             "queries. Name a file of queries, or leave these options out."
         )
-    commit: CommitBest | None = None
-    if index.state.is_sharded:
-        from sbert_search.index.shards.upkeep import commit_best as commit
-    return tune(index.store, settings, vectors, origin=origin, dry_run=dry_run, commit_best=commit)
+    return tune(index.store, settings, vectors, origin=origin, dry_run=dry_run)
 
 
 def tune(
@@ -119,7 +112,6 @@ def tune(
     *,
     origin: str = "documents",
     dry_run: bool = False,
-    commit_best: CommitBest | None = None,
 ) -> TuneReport:
     """Find the fastest spec that reaches a recall, and commit it with its FAISS files.
 
@@ -148,7 +140,7 @@ def tune(
                     final, candidates, chosen = _plan_full_trials(
                         newest, query_split, budget, measured
                     )
-                (commit_best or _commit_best)(writer, final, chosen, settings.memory_bytes)
+                _commit_best(writer, final, chosen, settings.memory_bytes)
     except KeyboardInterrupt as interrupt:
         if store.snapshot.manifest.tuning == sampled.manifest.tuning:
             interrupt.add_note(
@@ -167,24 +159,32 @@ def tune(
 def _commit_best(
     writer: IndexWriter, final: FullTrials, chosen: Sequence[Candidate], memory_bytes: int | None
 ) -> None:
+    """Build the finalists over all rows, in every shard if there are any, and commit the best."""
     snapshot, options = writer.snapshot, list[Manifest]()
+    with writer.rewriting() as works:
 
-    def build(work: Transaction, spec: IndexSpec) -> Built:
-        new = without_faiss(snapshot.manifest, spec)
-        new = compaction.with_ann(work, snapshot, new, memory_bytes=memory_bytes)
-        options.append(new)
-        opened = Snapshot(snapshot.folder, new, snapshot)
-        return Built((new,), lambda spec: opened.with_spec(spec).search)
+        def build(spec: IndexSpec) -> Built:
+            states = []
+            for part, work in zip(snapshot.parts, works, strict=True):
+                new = compaction.with_ann(
+                    work,
+                    part,
+                    without_faiss(part.manifest, spec),
+                    memory_bytes=memory_bytes,
+                    n_shards=snapshot.n_shards,
+                )
+                states.append(Snapshot(part.folder, new, part))
+            opened = joined(snapshot.folder, snapshot.shards, states)
+            manifests = tuple(state.manifest for state in states)
+            options.extend(manifests)
+            return Built(manifests, lambda spec: opened.with_spec(spec).search)
 
-    def change(work: Transaction) -> Manifest:
-        best, tuning = final.decide(chosen, partial(build, work))
-        new = best.manifests[0]
+        best, tuning = final.decide(chosen, build)
         losers = {file.name for option in options for file in option.files}
-        work.remove(losers - {file.name for file in (*new.files, *work.old.files)})
-        settings = replace(new.settings, spec=tuning.verified.spec)
-        return replace(new.with_settings(settings), tuning=tuning)
-
-    writer.rewrite(change)
+        for work, new in zip(works, best.manifests, strict=True):
+            work.remove(losers - {file.name for file in (*new.files, *work.old.files)})
+            settings = replace(new.settings, spec=tuning.verified.spec)
+            work.commit(replace(new.with_settings(settings), tuning=tuning))
 
 
 def _plan_full_trials(

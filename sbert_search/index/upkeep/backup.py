@@ -5,17 +5,20 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 
 from sbert_search.base import files
 from sbert_search.base.folders import Entry, Folder
-from sbert_search.errors import CorruptIndex, IndexStoreError
+from sbert_search.errors import IndexStoreError
+from sbert_search.index.shards import manifest as shard_manifests
+from sbert_search.index.shards.manifest import ShardManifest
+from sbert_search.index.shards.opening import naming_shard
+from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage import manifest as manifests
 from sbert_search.index.storage.manifest import FOLDERS, FileRecord, Manifest
-from sbert_search.index.storage.segments import REMAKE, open_checked
-
-DERIVED_FOLDERS = ("ann/", "lex/")
+from sbert_search.index.storage.segments import damage, open_checked
 
 Opened = Mapping[FileRecord, memoryview]
 """The mapped bytes of each file of a state."""
@@ -25,36 +28,18 @@ Opened = Mapping[FileRecord, memoryview]
 COPY_INSTEAD = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOENT)
 
 
-def map_files(source: Folder, manifest: Manifest) -> Opened:
-    """Map all files of a state, so that they can be read even if a compaction removes them.
-
-    FileNotFoundError if one is gone already; the caller then opens the newer state.
-    """
-    with source.kept_open() as opened:
-        return {
-            record: open_checked(opened, record, hash_up_to=0, remedy=_remedy(record.name))
-            for record in manifest.files
-        }
-
-
-def missing_file(folder: Folder, error: FileNotFoundError) -> CorruptIndex:
-    """Return the error for a missing file that the newest state of an index or a shard needs."""
-    path = Path(str(error.filename)).relative_to(folder.path)
-    name = "/".join(path.parts[-2:])
-    return CorruptIndex(str(path), "the file", "no such file", _remedy(name))
-
-
-def _remedy(name: str) -> str:
-    return REMAKE if name.startswith(DERIVED_FOLDERS) else ""
-
-
-def backup_to(source: Folder, manifest: Manifest, target: Path, opened: Opened) -> None:
+def backup_to(snapshot: Snapshot, target: Path) -> None:
     """Link or copy a committed state to a new folder, which becomes an index of its own.
 
     The hash of each file is checked, and the folder gets its final name when it is complete. Hard
     links share their bytes with the source, so a backup on the same disk protects against later
-    writes to the index, but not against a failing disk.
+    writes to the index, but not against a failing disk. `FileNotFoundError`: a file of the state is
+    gone, for example after a compaction by another process; the caller then opens the newer state.
     """
+    opened = []
+    for name, part in zip(snapshot.part_folders, snapshot.parts, strict=True):
+        with naming_shard(name):
+            opened.append(_map_files(part.folder, part.manifest))
     try:
         parent = Folder.open(target.parent)
         if parent.has(target.name):
@@ -62,7 +47,16 @@ def backup_to(source: Folder, manifest: Manifest, target: Path, opened: Opened) 
         making = parent / f".{target.name}.partial-{os.urandom(4).hex()}"
         files.disk.make_folder(making)
         try:
-            _fill(making, source, manifest, opened)
+            folder = making.opened()
+            for name, part, views in zip(
+                snapshot.part_folders, snapshot.parts, opened, strict=True
+            ):
+                with naming_shard(name):
+                    _fill(_made(folder / name) if name else folder, part, views)
+            if snapshot.shards:
+                states = [part.manifest for part in snapshot.parts]
+                new = ShardManifest.of(snapshot.shards.generation, states)
+                shard_manifests.write(folder, new)
             files.disk.replace(making, parent / target.name)
         except BaseException:
             with contextlib.suppress(OSError):
@@ -73,15 +67,25 @@ def backup_to(source: Folder, manifest: Manifest, target: Path, opened: Opened) 
         raise IndexStoreError(f"The backup to {target} failed: {error}.") from error
 
 
-def _fill(making: Entry, source: Folder, manifest: Manifest, opened: Opened) -> None:
-    folder = making.opened()
+def _map_files(source: Folder, manifest: Manifest) -> Opened:
+    """Map all files of a state, so that they can be read even if a compaction removes them."""
+    with source.kept_open() as opened:
+        return {record: open_checked(opened, record, hash_up_to=0) for record in manifest.files}
+
+
+def _made(place: Entry) -> Folder:
+    files.disk.make_folder(place)
+    return place.opened()
+
+
+def _fill(folder: Folder, part: Snapshot, opened: Opened) -> None:
     for name in FOLDERS:
         files.disk.make_folder(folder / name)
     for record, view in opened.items():
-        _add(source, record, view, folder)
+        _add(part.folder, record, view, folder)
     for name in FOLDERS:
         files.disk.fsync_folder(folder / name)
-    files.write_new(folder / manifests.NAME, manifests.encode(manifest))
+    files.write_new(folder / manifests.NAME, manifests.encode(part.manifest))
     files.disk.fsync_folder(folder)
 
 
@@ -93,21 +97,17 @@ def _add(source: Folder, record: FileRecord, view: memoryview, target: Folder) -
             raise
         copy = files.write_new(target / record.name, view)
         if copy.digest != record.xxh3_128:
-            remedy = _remedy(record.name)
-            raise CorruptIndex(record.name, record.xxh3_128, copy.digest, remedy) from error
+            raise damage(record.name, record.xxh3_128, copy.digest) from error
     else:
-        size, remedy = record.size_bytes, _remedy(record.name)
-        open_checked(target, record, hash_up_to=size, remedy=remedy)
+        open_checked(target, record, hash_up_to=record.size_bytes)
 
 
-def _discard(making: Entry) -> None:
-    """Remove the partial folder of a failed backup."""
-    folder = making.opened()
-    for below in FOLDERS:
-        if folder.has(below):
-            for name in folder.listing(below):  # a symbolic link is removed, and not followed
-                files.disk.unlink(folder / f"{below}/{name}")
-            files.disk.remove_folder(folder / below)
+def _discard(place: Entry) -> None:
+    """Remove the partial folder of a failed backup; a link is removed, and not followed."""
+    folder = place.opened()
     for name in folder.listing():
-        files.disk.unlink(folder / name)
-    files.disk.remove_folder(making)
+        if stat.S_ISDIR(folder.stat(name).st_mode):
+            _discard(folder / name)
+        else:
+            files.disk.unlink(folder / name)
+    files.disk.remove_folder(place)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,20 +11,23 @@ from numpy.typing import NDArray
 
 from sbert_search.base.folders import Folder
 from sbert_search.base.progress import progress
-from sbert_search.errors import CorruptIndex, IndexStoreError
+from sbert_search.errors import CorruptIndex
+from sbert_search.index.shards.manifest import ShardManifest, ShardRecord, shards_of_hashes
+from sbert_search.index.shards.opening import (
+    in_shard,
+    joined,
+    naming_shard,
+    open_shard,
+    read_shard,
+    require_alike,
+)
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.index.storage import (
-    columns as columns_of,
-)
-from sbert_search.index.storage import (
-    ids,
-    transaction,
-)
-from sbert_search.index.storage import (
-    manifest as manifests,
-)
+from sbert_search.index.storage import columns as columns_of
+from sbert_search.index.storage import ids, transaction
+from sbert_search.index.storage import manifest as manifests
 from sbert_search.index.storage.manifest import OPEN_TRIES, FileRecord, Manifest
-from sbert_search.index.storage.segments import REMAKE, Segment, check_hash, open_checked
+from sbert_search.index.storage.segments import Segment, check_hash, damage, open_checked
+from sbert_search.index.store import always_changing, read_state
 
 BLOCK_ROWS = 65_536  # vectors read at a time
 
@@ -50,20 +53,74 @@ def check(path: Path) -> CheckReport:
     """Verify a whole index and report every damaged file.
 
     If documents, vectors, ids and tombstones have the right hashes, the first inconsistency between
-    them is reported, too. All files are opened before the first is hashed, so writers may continue.
-    If a writer removes a file before that, the newer state is checked instead.
+    them is reported, too. If all files of a sharded index are sound, each document must be in the
+    shard to which its id belongs, and no two live rows may have the same number. All files are
+    opened before the first is hashed, so writers may continue. If a writer removes a file before
+    that, the newer state is checked instead.
     """
     for _ in range(OPEN_TRIES):
         folder = manifests.open_folder(path)
         try:
-            manifest = manifests.read(folder)
+            state = read_state(folder)
         except CorruptIndex as error:
             return CheckReport((error,), (), 1, 0)
-        opened = MappedState(folder, manifest)
+        if isinstance(state, Manifest):
+            opened: dict[str, MappedState | CorruptIndex] = {"": MappedState(folder, state)}
+        else:
+            opened = {record.folder: _opened(folder, record) for record in state.shards}
+        is_complete = all(isinstance(s, MappedState) and s.is_complete for s in opened.values())
         # If the state is still the newest one, a file that cannot be opened is damage.
-        if opened.is_complete or (folder.is_at_its_path() and manifests.read(folder) == manifest):
-            return opened.report()
-    raise IndexStoreError(f"{path} changed {OPEN_TRIES} times while it was opened; try again.")
+        if is_complete or (folder.is_at_its_path() and read_state(folder) == state):
+            return _report(folder, state, opened)
+    raise always_changing(path)
+
+
+def _opened(root: Folder, record: ShardRecord) -> MappedState | CorruptIndex:
+    try:
+        folder = open_shard(root, record)
+        with naming_shard(record.folder):
+            return MappedState(folder, read_shard(folder, record))
+    except CorruptIndex as error:
+        return error
+
+
+def _report(
+    root: Folder, state: Manifest | ShardManifest, opened: Mapping[str, MappedState | CorruptIndex]
+) -> CheckReport:
+    problems: list[CorruptIndex] = []
+    strays: list[str] = []
+    snapshots: list[Snapshot] = []
+    n_files = size_bytes = 0
+    for name, part in opened.items():
+        if isinstance(part, CorruptIndex):
+            problems.append(part)
+            continue
+        report = part.report()
+        problems += [in_shard(name, error) for error in report.problems]
+        strays += [f"{name}/{stray}" if name else stray for stray in report.strays]
+        n_files, size_bytes = n_files + report.n_files, size_bytes + report.size_bytes
+        if isinstance(part.snapshot, Snapshot):
+            snapshots.append(part.snapshot)
+    if not problems and isinstance(state, ShardManifest):
+        require_alike(root.path, snapshots)
+        problems += _misplaced(joined(root, state, snapshots))
+    return CheckReport(tuple(problems), tuple(strays), n_files, size_bytes)
+
+
+def _misplaced(snapshot: Snapshot) -> Iterator[CorruptIndex]:
+    """Find documents in a shard to which their ids do not belong, and rows with equal numbers."""
+    remedy = "Restore the whole sharded index from a backup, or build it again."
+    for number, (name, shard) in enumerate(zip(snapshot.part_folders, snapshot.parts, strict=True)):
+        for segment in shard.segments:
+            actual = shards_of_hashes(segment.ids[0], snapshot.n_shards)
+            if (wrong := actual != number).any():
+                expected = f"only ids of shard {number}"
+                got = f"an id of shard {actual[wrong][0]}"
+                yield CorruptIndex(f"{name}/{segment.record.ids.name}", expected, got, remedy)
+    rows = snapshot.live_rows()
+    if (twice := rows[1:] == rows[:-1]).any():
+        got = f"row {rows[1:][twice][0]} in two shards"
+        yield CorruptIndex(manifests.SHARDS, "shards without common rows", got, remedy)
 
 
 def damaged_derived_files(folder: Folder, manifest: Manifest) -> set[str]:
@@ -108,7 +165,7 @@ class MappedState:
                 advance(record.size_bytes >> 20)
             problems += _inconsistencies(self.snapshot) if not problems else ()
             for record in manifest.derived:
-                problems += _damage(record, self.views[record], REMAKE)
+                problems += _damage(record, self.views[record])
                 advance(record.size_bytes >> 20)
         needed = {record.name for record in manifest.files}
         strays = tuple(name for name in transaction.numbered_names(folder) if name not in needed)
@@ -119,20 +176,19 @@ def _mapped(folder: Folder, record: FileRecord) -> memoryview | CorruptIndex:
     try:
         return open_checked(folder, record, hash_up_to=0)
     except FileNotFoundError:
-        return CorruptIndex(record.name, "the file", "no such file")
+        return damage(record.name, "the file", "no such file")
     except CorruptIndex as error:
         return error
 
 
-def _damage(
-    record: FileRecord, view: memoryview | CorruptIndex, remedy: str = ""
-) -> Iterator[CorruptIndex]:
+def _damage(record: FileRecord, view: memoryview | CorruptIndex) -> list[CorruptIndex]:
     try:
         if isinstance(view, CorruptIndex):
-            raise view
+            return [view]
         check_hash(view, record)
     except CorruptIndex as error:
-        yield CorruptIndex(error.file, error.expected, error.got, remedy)
+        return [error]
+    return []
 
 
 def _inconsistencies(snapshot: Snapshot | CorruptIndex) -> Iterator[CorruptIndex]:

@@ -72,7 +72,8 @@ def advice(snapshot: Snapshot) -> str:
 
     Shards are compacted one by one, so the limits hold for each of them.
     """
-    for number, manifest in enumerate(snapshot.manifests):
+    for number, part in enumerate(snapshot.parts):
+        manifest = part.manifest
         where = f" in shard {number}" if snapshot.n_shards > 1 else ""
         dead, rows = manifest.n_dead_rows, manifest.n_rows + manifest.n_dead_rows
         if len(manifest.segments) > ADVISED_SEGMENTS + 2 * manifest.n_rows // SEGMENT_ROWS:

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from sbert_search.index.dense import segment_search as single_query
 from sbert_search.index.dense.segment_search import SingleQuerySearch
 from sbert_search.index.settings import IndexSpec
-from sbert_search.index.shards.store import ShardedStore, ShardedStores
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.manifest import Manifest, Metric, VectorSettings
 from sbert_search.index.store import IndexStore
@@ -76,17 +75,17 @@ def test_the_short_way_over_shards_finds_the_same_bits(
     tmp_path: Path, taken: list[bool], factory: str
 ) -> None:
     settings = VectorSettings(dim=8, spec=IndexSpec(factory=factory, nprobe=4))
-    ShardedStores(3).create(tmp_path / "i", Manifest.new(settings, {"year": "int64"}))
-    store = ShardedStore.open(tmp_path / "i")
+    IndexStore.create(tmp_path / "i", Manifest.new(settings, {"year": "int64"}), n_shards=3)
+    store = IndexStore.open(tmp_path / "i")
     with store.writer() as writer:
         writer.commit(make_batch(some_documents(N), some_vectors(N, seed=1)))
         writer.finish_build()
-    snapshot = ShardedStore.open(tmp_path / "i").snapshot
+    snapshot = IndexStore.open(tmp_path / "i").snapshot
     assert len(snapshot.segments) == 3
     check_each_query_alone(snapshot, taken)
     with store.writer() as writer:  # a new segment has no FAISS file, so this search is not used
         writer.commit(make_batch(some_documents(3, "new"), some_vectors(3, seed=2)))
-    snapshot = ShardedStore.open(tmp_path / "i").snapshot
+    snapshot = IndexStore.open(tmp_path / "i").snapshot
     assert (
         snapshot.search(QUERIES[:1], K)[1].tolist() == snapshot.search(QUERIES, K)[1][:1].tolist()
     )

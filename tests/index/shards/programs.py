@@ -11,7 +11,6 @@ import numpy as np
 from sbert_search.index.building.given_vectors import no_model
 from sbert_search.index.index import Index
 from sbert_search.index.settings import LexicalSettings
-from sbert_search.index.shards.store import ShardedStore, ShardedStores
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.manifest import Manifest, VectorSettings
 from sbert_search.index.store import IndexStore
@@ -26,13 +25,13 @@ WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta"]
 MODES: tuple[SearchMode, ...] = ("dense", "lexical", "hybrid")
 
 
-def created(folder: Path, n_shards: int) -> tuple[IndexStore, ShardedStore]:
+def created(folder: Path, n_shards: int) -> tuple[IndexStore, IndexStore]:
     """Make one index and a sharded one, both empty."""
     settings = VectorSettings(dim=DIM, metric="dot", identity=no_model(DIM, "dot").to_mapping())
     empty = Manifest.new(settings, {"year": "int64"}, lexical=LexicalSettings(language="none"))
     one = IndexStore.create(folder / "one", empty)
-    sharded = ShardedStores(n_shards).create(folder / "sharded", empty)
-    assert isinstance(sharded, ShardedStore)
+    sharded = IndexStore.create(folder / "sharded", empty, n_shards=n_shards)
+    assert isinstance(sharded, IndexStore)
     return one, sharded
 
 
@@ -52,7 +51,7 @@ class Program:
             step()
             if self.rng.random() < 0.2:
                 self.one = IndexStore.open(self.one.path)
-                self.sharded = ShardedStore.open(self.sharded.path)
+                self.sharded = IndexStore.open(self.sharded.path)
             self.compare()
 
     def _documents(self) -> list[Document]:

@@ -10,10 +10,10 @@ import pytest
 from sbert_search.errors import IndexStoreError, NotAnIndex
 from sbert_search.index.index import Index
 from sbert_search.index.shards.manifest import shards_of
-from sbert_search.index.shards.store import ShardedStore, assemble, rows_from
-from sbert_search.index.shards.upkeep import check_shards
+from sbert_search.index.shards.store import assemble, rows_from
 from sbert_search.index.storage.manifest import ColumnType, Manifest, VectorSettings
 from sbert_search.index.store import IndexStore
+from sbert_search.index.upkeep.check import check
 from tests.faults import every_step
 from tests.index.batches import make_batch, some_documents, some_vectors
 
@@ -81,11 +81,11 @@ def test_parts_become_one_index_by_renames(tmp_path: Path) -> None:
     assert store.snapshot.n_docs == N_DOCS
     assert {file.stat().st_ino for file in (tmp_path / "whole").rglob("*.npy")} == inodes
     assert not any(part.exists() for part in parts)
-    assert check_shards(tmp_path / "whole").problems == ()
+    assert check(tmp_path / "whole").problems == ()
     with store.writer() as writer:
         writer.commit(make_batch(some_documents(3, "new"), some_vectors(3)))
         assert writer.delete(["d7", "absent"]) == ["absent"]
-    reopened = ShardedStore.open(tmp_path / "whole").snapshot
+    reopened = IndexStore.open(tmp_path / "whole").snapshot
     assert reopened.n_docs == N_DOCS + 2
     assert [document.doc_id for document in reopened.iter_documents()][-3:] == [
         "new0",
@@ -133,7 +133,7 @@ def test_an_interrupted_assembly_goes_on(fast_path: Path) -> None:
     for _ in every_step("kill", prepare, work):
         if not (fast_path / f"whole{made}" / "shards.json").exists():
             work()
-        assert ShardedStore.open(fast_path / f"whole{made}").snapshot.n_docs == N_DOCS
+        assert IndexStore.open(fast_path / f"whole{made}").snapshot.n_docs == N_DOCS
     assert made > 8
 
 
@@ -147,5 +147,5 @@ def test_parts_whose_integers_float64_would_round_are_refused(tmp_path: Path) ->
         IndexStore.create(out, Manifest.new(VectorSettings(dim=8), {}, next_row=rows_from(number)))
         Index.open(out).add([{"_id": first, "text": "x", "n": value}], vectors=np.eye(1, 8))
         parts.append(out)
-    with pytest.raises(IndexStoreError, match=r"p0: the metadata column 'n' holds integers that"):
+    with pytest.raises(IndexStoreError, match=r"'n' of .*p0 holds integers that"):
         assemble(tmp_path / "whole", parts)

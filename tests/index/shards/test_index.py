@@ -13,7 +13,6 @@ import pytest
 from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.errors import ConfigError, NotAnIndex
 from sbert_search.index.index import Index
-from sbert_search.index.shards.snapshot import ShardedSnapshot
 from sbert_search.records import Hit
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.options import SearchMode, SearchOptions
@@ -150,8 +149,8 @@ def test_compaction_is_advised_only_where_it_helps(tmp_path: Path) -> None:
     index.compact()
     assert (index.info().segments, index.info().advice) == (20, "")
     assert index.drift().actions == ()
-    assert isinstance(index.state, ShardedSnapshot)
-    in_first = [d.doc_id for d in index.state.shards[3].iter_documents()]
+    assert index.state.is_sharded
+    in_first = [d.doc_id for d in index.state.parts[3].iter_documents()]
     with index.store.writer() as writer:  # `Index.delete` would merge at its end
         writer.delete(in_first[1:])
     n, dead = len(in_first), len(in_first) - 1

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from sbert_search.index.shards.store import ShardedStore
-from sbert_search.index.shards.upkeep import check_shards
+from sbert_search.index.store import IndexStore
+from sbert_search.index.upkeep.check import check
 from tests.faults import FULL, keep_result
 from tests.index.faults.model import applied, assert_holds, contents
 from tests.index.faults.test_kills import LONGEST_LIFE_S, RESTART_EVERY, one_life, read_line
@@ -43,11 +43,11 @@ def test_no_acknowledged_update_of_several_shards_is_lost_or_half_there(fast_pat
             for _ in range(acks):
                 model = applied(model, operation(SEED, number, model))
                 number += 1
-            if contents(ShardedStore.open(path).snapshot) != model:
+            if contents(IndexStore.open(path).snapshot) != model:
                 model = applied(model, operation(SEED, number, model))
                 number, landed = number + 1, landed + 1
-            assert_holds(ShardedStore.open(path).snapshot, model)
-            assert check_shards(path).problems == ()
+            assert_holds(IndexStore.open(path).snapshot, model)
+            assert check(path).problems == ()
         assert victim.stdin is not None
         victim.stdin.close()
     keep_result(

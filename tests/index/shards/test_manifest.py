@@ -52,7 +52,7 @@ def test_a_record_names_the_manifest_of_its_shard(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("at", range(0, 400, 7))
 def test_each_damaged_byte_is_found(tmp_path: Path, at: int) -> None:
-    data = bytearray(shard_manifests.encode(some_manifest()))
+    data = bytearray(manifests.encode(some_manifest()))
     data[at] ^= 1
     (tmp_path / "shards.json").write_bytes(data)
     with pytest.raises(CorruptIndex, match=r"shards\.json is corrupt"):
@@ -85,7 +85,7 @@ def test_each_damaged_byte_is_found(tmp_path: Path, at: int) -> None:
 def test_wrong_values_are_named(
     change: dict[str, object], error: type[SbertSearchError], message: str
 ) -> None:
-    values = json.loads(shard_manifests.encode(some_manifest()).partition(b"\n")[2])
+    values = json.loads(manifests.encode(some_manifest()).partition(b"\n")[2])
     with pytest.raises(error, match=message):
         shard_manifests.decode(signed(values | change))
 

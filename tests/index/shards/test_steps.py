@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from sbert_search.errors import CommitUnknown, IndexStoreError
-from sbert_search.index.shards.store import ShardedStore
-from sbert_search.index.shards.upkeep import check_shards
+from sbert_search.index.store import IndexStore
+from sbert_search.index.upkeep.check import check
 from tests.faults import FAULTS, FULL, Fault, Killed, every_step, keep_result
 from tests.index.faults.model import Model, Operation, applied, apply, assert_holds, contents
 from tests.index.faults.test_steps import AFTER, BEFORE, OPERATIONS
@@ -37,17 +37,17 @@ def test_any_failing_step_leaves_all_shards_old_or_all_new(
         shutil.copytree(base, path)
 
     def work() -> None:
-        with ShardedStore.open(path).writer() as writer:
+        with IndexStore.open(path).writer() as writer:
             apply(writer, OPERATIONS[name])
 
     count = 0
     for raised in every_step(fault, prepare, work, STRIDE):
         count += 1
         state = check_state(path, raised, old, new)
-        with ShardedStore.open(path).writer() as writer:
+        with IndexStore.open(path).writer() as writer:
             apply(writer, AFTER)
-        assert_holds(ShardedStore.open(path).snapshot, applied(state, AFTER))
-        assert check_shards(path).problems == ()
+        assert_holds(IndexStore.open(path).snapshot, applied(state, AFTER))
+        assert check(path).problems == ()
         assert not list(path.glob("*/NEXT.json"))
     assert count * STRIDE >= 36  # the steps of a delete, which has the fewest
     steps[f"{name}, {fault}"] = count
@@ -57,9 +57,9 @@ def test_any_failing_step_leaves_all_shards_old_or_all_new(
 def check_state(path: Path, raised: BaseException | None, old: Model, new: Model) -> Model:
     """Compare the index with what may hold after this error, and return what does hold."""
     assert raised is None or isinstance(raised, Killed | IndexStoreError), repr(raised)
-    report = check_shards(path)
+    report = check(path)
     assert report.problems == ()
-    state = contents(ShardedStore.open(path).snapshot)
+    state = contents(IndexStore.open(path).snapshot)
     if raised is None:
         expected = [new]
     elif isinstance(raised, Killed | CommitUnknown):
@@ -85,10 +85,10 @@ def test_any_failing_step_of_a_backup_leaves_no_target_or_a_whole_one(
     model = new_sharded(fast_path / "i", BEFORE)
 
     def work(path: Path) -> None:
-        ShardedStore.open(fast_path / "i").backup_to(path)
+        IndexStore.open(fast_path / "i").backup_to(path)
 
     repeat_until_sound(fault, fast_path / "copy", work)
-    assert_holds(ShardedStore.open(fast_path / "copy").snapshot, model)
+    assert_holds(IndexStore.open(fast_path / "copy").snapshot, model)
 
 
 def repeat_until_sound(fault: Fault, path: Path, work: Callable[[Path], object]) -> None:
@@ -101,7 +101,7 @@ def repeat_until_sound(fault: Fault, path: Path, work: Callable[[Path], object])
         assert raised is None or isinstance(raised, Killed | IndexStoreError), repr(raised)
         if not (path / "shards.json").exists():
             work(path)
-        assert check_shards(path).problems == ()
+        assert check(path).problems == ()
 
 
 @pytest.mark.thorough
@@ -119,7 +119,7 @@ def test_a_writer_whose_commit_has_an_unknown_outcome_makes_no_other(
 
     def work() -> None:
         nonlocal refused
-        with ShardedStore.open(path).writer() as writer:
+        with IndexStore.open(path).writer() as writer:
             try:
                 apply(writer, OPERATIONS["commit"])
             except CommitUnknown:

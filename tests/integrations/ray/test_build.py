@@ -31,7 +31,6 @@ from sbert_search.errors import ClusterError, ConfigError, CorpusError
 from sbert_search.index.building import ingest
 from sbert_search.index.building.build import build_index
 from sbert_search.index.building.parquet import embed_to_parquet
-from sbert_search.index.shards.snapshot import ShardedSnapshot
 from tests.cli.process import environment
 from tests.cli.process import in_a_process as sbert_search
 from tests.index.building.test_ingest import (
@@ -146,9 +145,9 @@ def test_a_sharded_index_has_the_vectors_of_one_without_ray(
             runner=way,
             n_shards=3,
         )
-        assert isinstance(index.state, ShardedSnapshot)
+        assert index.state.is_sharded
         states.append(index.state)
-    for plain, on_ray in zip(states[0].shards, states[1].shards, strict=True):
+    for plain, on_ray in zip(states[0].parts, states[1].parts, strict=True):
         rows = plain.live_rows()
         assert len(rows) > 500
         assert rows.tolist() == on_ray.live_rows().tolist()
