@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import reprlib
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -234,7 +235,8 @@ def _wrong_items(per_item: Mapping[str, object]) -> Iterator[str]:
             yield f"only some metrics have a value of item {other[0]!r}"
         for item, value in values.items():
             if not _is_finite(value):
-                yield f"{metric} of item {item!r} is {value!r:.40}, which is no finite number"
+                shown = reprlib.repr(value)
+                yield f"{metric} of item {item!r} is {shown}, which is no finite number"
             elif metric in CLASSES and (value < 0 or value != int(value)):
                 yield f"{metric} of item {item!r} is {value!r}, which is no number of a class"
 
