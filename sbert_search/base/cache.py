@@ -55,10 +55,9 @@ def cached_or_computed(
     found = cached_value(name, key, is_valid)
     if found is not None:
         return found
-    path = _path(name, key)
     value = compute()
     with contextlib.suppress(OSError):  # a read-only folder: the value is computed again next time
-        write_cached(path, json.dumps(value).encode())
+        write_cached(_path(name, key), json.dumps(value).encode())
     return value
 
 
@@ -89,9 +88,7 @@ class CachedFunction(Protocol[P, R_co]):
         """Forget all results."""
 
 
-def typed_lru_cache(
-    maxsize: int,
-) -> Callable[[Callable[P, R_co]], CachedFunction[P, R_co]]:
+def typed_lru_cache(maxsize: int) -> Callable[[Callable[P, R_co]], CachedFunction[P, R_co]]:
     """Decorate a function with `functools.lru_cache`, whose own type accepts any arguments."""
 
     def decorate(function: Callable[P, R_co]) -> CachedFunction[P, R_co]:

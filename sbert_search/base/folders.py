@@ -129,9 +129,8 @@ class Folder:
             fd = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=self.fd)
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.ENOTDIR):
-                raise OSError(
-                    error.errno, "A link or file where a folder should be", name
-                ) from None
+                reason = "A link or file where a folder should be"
+                raise OSError(error.errno, reason, name) from None
             raise
         identity = identity_of(os.fstat(fd))
         if self._seen.setdefault(name, identity) != identity:
@@ -140,10 +139,9 @@ class Folder:
         return fd
 
     def _identity(self, name: str) -> Identity | None:
-        try:
+        with contextlib.suppress(FileNotFoundError):
             return identity_of(self.stat(name))
-        except FileNotFoundError:
-            return None
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,9 +233,7 @@ def require_possible_output(output: Path, option: str = "The output") -> None:
         raise ConfigError(f"{option}: {output.parent} is not a folder. Create it first.")
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
-    try:
-        status = os.stat(path)
-    except (OSError, ValueError):
-        return None
-    return status.st_dev, status.st_ino
+def _identity(path: Path) -> Identity | None:
+    with contextlib.suppress(OSError, ValueError):
+        return identity_of(os.stat(path))
+    return None

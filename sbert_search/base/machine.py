@@ -6,6 +6,7 @@ import contextlib
 import math
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
@@ -22,16 +23,8 @@ from sbert_search.base.verdicts import Verdict, stored_verdicts
 from sbert_search.version import __version__
 
 LIBRARIES = (
-    "numpy",
-    "torch",
-    "transformers",
-    "sentence-transformers",
-    "tokenizers",
-    "faiss-cpu",
-    "faiss-gpu",
-    "pyarrow",
-    "ir-measures",
-    "scipy",
+    *("numpy", "torch", "transformers", "sentence-transformers", "tokenizers"),
+    *("faiss-cpu", "faiss-gpu", "pyarrow", "ir-measures", "scipy"),
 )
 
 
@@ -69,11 +62,10 @@ def made_with() -> MadeWith:
 
 def machine() -> Machine:
     """Describe the processor, the memory, the system and torch's CUDA devices."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     described: Machine = {
         "cpu": cpu().title,
         "cores": usable_cores(),
-        "memory_gib": round(memory / 2**30, 1),
+        "memory_gib": round(_memory_bytes() / 2**30, 1),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
     }
@@ -83,6 +75,10 @@ def machine() -> Machine:
         if n_devices := torch.cuda.device_count():
             described["devices"] = [torch.cuda.get_device_name(n) for n in range(n_devices)]
     return described
+
+
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def code() -> Code:
@@ -108,8 +104,11 @@ def command() -> str:
 
 def library_versions(names: Iterable[str] = LIBRARIES) -> dict[str, str]:
     """Return the versions of those libraries in ``names`` that are installed, by name."""
-    versions = {name: _installed(name) for name in names}
-    return {name: number for name, number in versions.items() if number is not None}
+    versions = {}
+    for name in names:
+        with contextlib.suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    return versions
 
 
 def _without_path(before: str, word: str) -> str:
@@ -129,13 +128,6 @@ def _git(root: Path, *arguments: str) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None
-
-
-def _installed(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
 
 
 EXTRAS: Mapping[str, tuple[str, ...]] = {
@@ -190,46 +182,43 @@ class Diagnosis:
 def diagnose() -> Diagnosis:
     """Describe this machine and installation; nothing is measured."""
     described = machine()
-    versions = library_versions([*LIBRARIES, *_MORE_LIBRARIES])
+    title, threads, quota = described["cpu"], torch_threads(), _quota(Path("/sys/fs/cgroup"))
+    libraries = library_versions([*LIBRARIES, *_MORE_LIBRARIES])
     extras = {
         name: tuple(module for module in modules if find_spec(module) is None)
         for name, modules in EXTRAS.items()
     }
-    gpus, verdicts, quota = _gpus(), tuple(stored_verdicts()), _quota(Path("/sys/fs/cgroup"))
+    gpus, verdicts = _gpus(), tuple(stored_verdicts())
+    advice = advise(
+        usable=physical_cores(),
+        quota=quota,
+        threads=threads,
+        switches=switches(),
+        extras=extras,
+        gpus=gpus,
+        torch=libraries.get("torch", ""),
+        measured=any((verdict.cpu, verdict.threads) == (title, threads) for verdict in verdicts),
+        cache=cache_folder("verdicts"),
+    )
     return Diagnosis(
         code=code(),
-        cpu=cpu().title,
+        cpu=title,
         flags=cpu().speed_flags,
         switches=switches(),
         cores=os.cpu_count() or 1,
-        usable=usable_cores(),
+        usable=described["cores"],
         quota=quota,
-        threads=torch_threads(),
-        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        threads=threads,
+        memory_bytes=_memory_bytes(),
         available_bytes=_available(Path("/proc/meminfo")),
         gpus=gpus,
         system=described["system"],
         python=described["python"],
-        libraries=versions,
+        libraries=libraries,
         extras=extras,
         verdicts=verdicts,
         caches=tuple(_caches()),
-        advice=tuple(
-            advise(
-                usable=physical_cores(),
-                quota=quota,
-                threads=torch_threads(),
-                switches=switches(),
-                extras=extras,
-                gpus=gpus,
-                torch=versions.get("torch", ""),
-                measured=any(
-                    (verdict.cpu, verdict.threads) == (cpu().title, torch_threads())
-                    for verdict in verdicts
-                ),
-                cache=cache_folder("verdicts"),
-            )
-        ),
+        advice=tuple(advice),
     )
 
 
@@ -313,20 +302,17 @@ def _caches() -> list[Cache]:
 
 
 def _gpus() -> tuple[str, ...]:
-    lines = [
-        line
-        for path in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines()
-    ]
-    return tuple(line.partition(":")[2].strip() for line in lines if line.startswith("Model:"))
+    files = sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
+    text = "\n".join(path.read_text(encoding="utf-8", errors="replace") for path in files)
+    return tuple(model.strip() for model in re.findall(r"^Model:(.*)", text, re.M))
 
 
 def _available(path: Path) -> int | None:
     """Read MemAvailable of /proc/meminfo, in bytes."""
     if not path.exists():
         return None
-    fields = dict(line.split(":", 1) for line in path.read_text(encoding="ascii").splitlines())
-    return int(fields["MemAvailable"].split()[0]) * 1024 if "MemAvailable" in fields else None
+    found = re.search(r"^MemAvailable: +(\d+)", path.read_text(encoding="ascii"), re.M)
+    return int(found[1]) * 1024 if found else None
 
 
 def _quota(root: Path) -> float | None:

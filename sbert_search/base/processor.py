@@ -52,30 +52,14 @@ def requested_threads() -> int:
 
 # Flags of /proc/cpuinfo that decide which kernels oneDNN and torch use.
 SPEED_FLAGS = (
-    "avx2",
-    "avx_vnni",
-    "avx512f",
-    "avx512_vnni",
-    "avx512_bf16",
-    "avx512_fp16",
-    "amx_bf16",
-    "amx_int8",
-    "asimd",
-    "asimddp",
-    "bf16",
-    "i8mm",
-    "sve",
+    *("avx2", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16"),
+    *("amx_bf16", "amx_int8", "asimd", "asimddp", "bf16", "i8mm", "sve"),
 )
 # Environment variables that can keep torch or oneDNN from using instructions of the processor.
 SWITCHES = (
-    "ATEN_CPU_CAPABILITY",
-    "ONEDNN_MAX_CPU_ISA",
-    "DNNL_MAX_CPU_ISA",
-    "ONEDNN_CPU_ISA_HINTS",
-    "ONEDNN_DEFAULT_FPMATH_MODE",
-    "DNNL_DEFAULT_FPMATH_MODE",
-    "MKL_ENABLE_INSTRUCTIONS",
-    "MKL_CBWR",
+    *("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "ONEDNN_CPU_ISA_HINTS"),
+    *("ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_DEFAULT_FPMATH_MODE"),
+    *("MKL_ENABLE_INSTRUCTIONS", "MKL_CBWR"),
 )
 _FIELDS = ("model name", "cpu family", "model", "flags", "Features")
 

@@ -47,10 +47,7 @@ def bar(
     # With `redirect_stdout`, rich writes everything that is printed meanwhile to stderr, above the
     # bar. If stdout is a file or a pipe, this file or pipe would not get the output.
     progress = Progress(
-        *columns,
-        console=Console(stderr=True),
-        transient=True,
-        redirect_stdout=stdout_is_terminal,
+        *columns, console=Console(stderr=True), transient=True, redirect_stdout=stdout_is_terminal
     )
     with progress as shown:
         task = shown.add_task(label, total=total)

@@ -157,14 +157,12 @@ def verdict_on(subject: str, shapes: object, work: str, candidates: Candidates) 
     key = {"format": _FORMAT, "subject": subject, "shapes": shapes, "machine": machine_key()}
     digest = digest_of(key)
     if _anew or digest not in _measured:
-
-        def compute() -> dict[str, object]:
-            return to_mapping(_measure(subject, work, candidates))
-
-        def is_valid(value: object) -> bool:
-            return not _anew and _is_verdict(value, candidates)
-
-        found = cached_or_computed(FOLDER, key, compute, is_valid)
+        found = cached_or_computed(
+            FOLDER,
+            key,
+            lambda: to_mapping(_measure(subject, work, candidates)),
+            lambda value: not _anew and _is_verdict(value, candidates),
+        )
         _measured[digest] = from_mapping(Verdict, found)
     return _measured[digest]
 
@@ -173,7 +171,7 @@ def _measure(subject: str, work: str, candidates: Candidates) -> Verdict:
     import torch
 
     costs = measure(candidates)
-    verdict = Verdict(
+    return Verdict(
         subject=subject,
         choice=choose(costs),
         costs=costs,
@@ -181,7 +179,6 @@ def _measure(subject: str, work: str, candidates: Candidates) -> Verdict:
         cpu=cpu().title,
         threads=torch.get_num_threads(),
     )
-    return verdict
 
 
 def machine_key() -> dict[str, object]:

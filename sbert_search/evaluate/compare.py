@@ -7,7 +7,7 @@ triplet.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -29,15 +29,8 @@ from sbert_search.evaluate.metrics.significance import (
 
 ALPHA = 0.05
 CORRELATIONS: tuple[Correlation, ...] = ("spearman", "pearson")
-_COUNTED = (
-    "queries",
-    "judgements",
-    "documents",
-    "pairs",
-    "texts",
-    "sentences",
-    "questions",
-)  # counts that must be equal in both runs
+# Counts that must be equal in both runs.
+_COUNTED = ("queries", "judgements", "documents", "pairs", "texts", "sentences", "questions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,38 +82,21 @@ class Comparison:
 
 
 def compare_runs(
-    first: Path,
-    second: Path,
-    *,
-    metrics: Sequence[str] = (),
-    draws: int = DRAWS,
-    seed: int = 0,
+    first: Path, second: Path, *, metrics: Sequence[str] = (), draws: int = DRAWS, seed: int = 0
 ) -> list[Comparison]:
     """Compare two runs on all their tasks, by their main metrics if none is named.
 
     Each path is a record that an evaluation wrote, or a folder of records. ``draws`` is the number
     of resamples for each interval and of permutations for each test.
     """
-    pairs = _pair_records(read_runs(first), read_runs(second))
-    results = [
-        (task, metric, *_compare_metric(task, a, b, metric, draws, seed))
-        for task, (a, b) in pairs.items()
+    comparisons = [
+        _compare_metric(task, a, b, metric, draws, seed)
+        for task, (a, b) in _pair_records(read_runs(first), read_runs(second)).items()
         for metric in dict.fromkeys(metrics or (a["task"]["main_metric"],))
     ]
-    corrected = holm([difference.p_value for _, _, difference, _ in results])
-    return [
-        Comparison(
-            task,
-            metric,
-            float(pairs[task][0]["scores"][metric]),
-            float(pairs[task][1]["scores"][metric]),
-            difference,
-            p_value,
-            sorted(changes, key=lambda change: -change.gain),
-            _differing_settings(pairs[task]),
-        )
-        for (task, metric, difference, changes), p_value in zip(results, corrected, strict=True)
-    ]
+    corrected = holm([each.difference.p_value for each in comparisons])
+    pairs = zip(comparisons, corrected, strict=True)
+    return [replace(each, corrected=p_value) for each, p_value in pairs]
 
 
 def read_runs(path: Path) -> dict[str, EvaluationRecord]:
@@ -200,7 +176,8 @@ def _hashes_by_name(data_sha256: Mapping[str, str]) -> dict[str, list[str]]:
 
 def _compare_metric(
     task: str, first: EvaluationRecord, second: EvaluationRecord, metric: str, draws: int, seed: int
-) -> tuple[Difference, list[ItemChange]]:
+) -> Comparison:
+    """Compare two runs by a metric; the p-value is not corrected yet."""
     for record in (first, second):
         if metric not in (known := _comparable(record)):
             raise EvaluationError(
@@ -208,13 +185,26 @@ def _compare_metric(
                 f"those of: {', '.join(known)}. Compare one of these metrics."
             )
     if metric in CORRELATIONS:
-        return _compare_correlation(first, second, metric, draws, seed)
-    if metric not in first["per_item"]:
-        return _compare_function_of_sums(first, second, metric, draws, seed)
+        difference, changes = _compare_correlation(first, second, metric, draws, seed)
+    elif metric in first["per_item"]:
+        items, x, y = _values(first, second, metric)
+        difference = compare_means(x, y, draws=draws, seed=seed)
+        changes = _changes(items, x, y, y - x)
+    else:
+        difference, changes = _compare_function_of_sums(first, second, metric, draws, seed)
+    a, b = (float(record["scores"][metric]) for record in (first, second))
+    differs = _differing_settings(first, second)
+    return Comparison(task, metric, a, b, difference, difference.p_value, changes, differs)
+
+
+def _values(
+    first: EvaluationRecord, second: EvaluationRecord, metric: str
+) -> tuple[list[str], NDArray[np.float64], NDArray[np.float64]]:
+    """Return the items and their values of a metric in both runs, (n,) each."""
     a, b = (record["per_item"][metric] for record in (first, second))
     items = list(a)
     x, y = (np.array([values[item] for item in items]) for values in (a, b))
-    return compare_means(x, y, draws=draws, seed=seed), _changes(items, x, y, y - x)
+    return items, x, y
 
 
 def _comparable(record: EvaluationRecord) -> list[str]:
@@ -271,8 +261,7 @@ def _compare_function_of_sums(
     assert sums[0] is not None
     assert sums[1] is not None
     difference = compare_sums(sums[0][0], sums[1][0], sums[0][1], draws=draws, seed=seed)
-    a, b = (record["per_item"][shown] for record in (first, second))
-    x, y = (np.array([values[item] for item in items]) for values in (a, b))
+    items, x, y = _values(first, second, shown)
     return difference, _changes(items, x, y, y - x)
 
 
@@ -284,19 +273,23 @@ def _changes(
 ) -> list[ItemChange]:
     gains = np.where(np.abs(gains) < 1e-12, 0.0, gains)  # a rounding error is no win and no loss
     columns = (first.tolist(), second.tolist(), gains.tolist())
-    return [ItemChange(*row) for row in zip(items, *columns, strict=True)]
+    changes = [ItemChange(*row) for row in zip(items, *columns, strict=True)]
+    return sorted(changes, key=lambda change: -change.gain)
 
 
 def _differing_settings(
-    records: tuple[EvaluationRecord, EvaluationRecord],
+    first: EvaluationRecord, second: EvaluationRecord
 ) -> dict[str, tuple[object, object]]:
-    facts: list[dict[str, object]] = []
-    for record in records:
-        manifest = record["manifest"]
-        commit_and_seed = {"commit": manifest["code"].get("commit"), "seed": manifest["seed"]}
-        facts.append({**manifest["model"], **manifest["settings"], **commit_and_seed})
-    first, second = facts
-    values = {name: (first.get(name), second.get(name)) for name in {**first, **second}}
+    a, b = (
+        {
+            **manifest["model"],
+            **manifest["settings"],
+            "commit": manifest["code"].get("commit"),
+            "seed": manifest["seed"],
+        }
+        for manifest in (first["manifest"], second["manifest"])
+    )
+    values = {name: (a.get(name), b.get(name)) for name in {**a, **b}}
     return {name: both for name, both in values.items() if both[0] != both[1]}
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+import reprlib
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypedDict, TypeGuard
+from typing import Any, TypedDict, TypeGuard
 
 from sbert_search.base.machine import Code, Machine, code, library_versions, machine
-from sbert_search.config import to_mapping
+from sbert_search.config import is_integer, to_mapping
 from sbert_search.errors import EvaluationError
 from sbert_search.evaluate.metrics.classification import CLASSES, interval_of_sums, summed
 from sbert_search.evaluate.metrics.significance import mean_interval
@@ -185,41 +186,41 @@ def read_evaluation(path: Path) -> EvaluationRecord:
     return record
 
 
-def _wrong_parts(record: Mapping[str, object]) -> Iterator[str]:
+def _wrong_parts(record: Mapping[str, Any]) -> Iterator[str]:
     """Yield a message for each field of a record that is missing or has a wrong type."""
-    parts: dict[str, Mapping[str, object]] = {}
     for name in ("task", "scores", "counts", "manifest", "per_item"):
-        if not isinstance(part := record.get(name), Mapping):
+        if not isinstance(record.get(name), Mapping):
             yield f"{name} is no JSON object"
             return
-        parts[name] = part
-    for name in TaskRecord.__annotations__:
-        if not isinstance(parts["task"].get(name), str):
-            yield f"task.{name} is no text"
-    yield from _wrong_manifest(parts["manifest"])
-    numbers = {"counts": ("integer", _is_integer), "scores": ("finite number", _is_finite)}
-    for part, (kind, is_right) in numbers.items():
-        yield from (f"{part}.{n} is no {kind}" for n, v in parts[part].items() if not is_right(v))
-    main_metric = parts["task"].get("main_metric")
-    if main_metric not in parts["scores"]:
-        yield f"scores has no {main_metric!r}, the main metric"
-    needed = ("predicted", "gold") if main_metric in ("spearman", "pearson") else ()
-    if not parts["per_item"] or not all(name in parts["per_item"] for name in needed):
-        yield f"per_item lacks {' or '.join(needed) or 'all metrics'}"
-    yield from _wrong_items(parts["per_item"])
-
-
-def _wrong_manifest(manifest: Mapping[str, object]) -> Iterator[str]:
-    """Yield a message for each field of a manifest that is missing or has a wrong type."""
+    task, manifest = record["task"], record["manifest"]
     for name in ("data_sha256", "model", "settings", "code"):
         if not isinstance(manifest.get(name), Mapping):
             yield f"manifest.{name} is no JSON object"
             return
-    hashes = manifest["data_sha256"]
-    if isinstance(hashes, Mapping) and not all(isinstance(each, str) for each in hashes.values()):
+    for name in TaskRecord.__annotations__:
+        if not isinstance(task.get(name), str):
+            yield f"task.{name} is no text"
+    if not all(isinstance(each, str) for each in manifest["data_sha256"].values()):
         yield "a hash in manifest.data_sha256 is no text"
-    if not _is_integer(manifest.get("seed")):
+    if not is_integer(manifest.get("seed")):
         yield "manifest.seed is no integer"
+    yield from _wrong_scores(record)
+
+
+def _wrong_scores(record: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a message for each count and score that is no number, and for values that lack."""
+    scores, per_item = record["scores"], record["per_item"]
+    yield from (
+        f"counts.{n} is no integer" for n, v in record["counts"].items() if not is_integer(v)
+    )
+    yield from (f"scores.{n} is no finite number" for n, v in scores.items() if not _is_finite(v))
+    main_metric = record["task"].get("main_metric")
+    if main_metric not in scores:
+        yield f"scores has no {main_metric!r}, the main metric"
+    needed = ("predicted", "gold") if main_metric in ("spearman", "pearson") else ()
+    if not per_item or not all(name in per_item for name in needed):
+        yield f"per_item lacks {' or '.join(needed) or 'all metrics'}"
+    yield from _wrong_items(per_item)
 
 
 def _wrong_items(per_item: Mapping[str, object]) -> Iterator[str]:
@@ -234,21 +235,13 @@ def _wrong_items(per_item: Mapping[str, object]) -> Iterator[str]:
             yield f"only some metrics have a value of item {other[0]!r}"
         for item, value in values.items():
             if not _is_finite(value):
-                yield f"{metric} of item {item!r} is {_shortened(value)}, which is no finite number"
+                shown = reprlib.repr(value)
+                yield f"{metric} of item {item!r} is {shown}, which is no finite number"
             elif metric in CLASSES and (value < 0 or value != int(value)):
                 yield f"{metric} of item {item!r} is {value!r}, which is no number of a class"
-
-
-def _is_integer(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _is_finite(value: object) -> TypeGuard[float]:
     if not isinstance(value, int | float) or isinstance(value, bool):
         return False
     return abs(value) <= sys.float_info.max  # False for NaN; a long integer fits no float
-
-
-def _shortened(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:40]}..."

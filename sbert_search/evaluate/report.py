@@ -15,7 +15,7 @@ from sbert_search.base.svg import COLOUR, Axis, Panel, document
 from sbert_search.errors import ConfigError
 from sbert_search.evaluate.manifest import ALIKE, Evaluation, EvaluationRecord
 from sbert_search.evaluate.retrieval import OWN_DOCUMENTS
-from sbert_search.evaluate.tasks import EvalSuite, EvalTask, Kind
+from sbert_search.evaluate.tasks import KINDS, EvalSuite, EvalTask, Kind
 from sbert_search.text.labelled.retrieval import RunCellError, write_run
 
 _TOP, _HEIGHT, _GAP = 26, 190, 50  # pixels above a panel, height of a panel, pixels below it
@@ -102,26 +102,6 @@ _EXPLAINED: Mapping[Kind, str] = {
     "qa": "SQuAD's exact match and F1: the best value over the accepted answers. "
     f"{_OF_MEAN}questions.",
 }
-_TITLES: Mapping[Kind, str] = {
-    "sts": "Textual similarity",
-    "retrieval": "Retrieval",
-    "rerank": "Reranking",
-    "nli": "Natural language inference",
-    "triplets": "Triplets",
-    "classify": "Classification",
-    "tag": "Entities",
-    "qa": "Question answering",
-}
-_UNITS: Mapping[Kind, str] = {
-    "sts": "pairs",
-    "retrieval": "queries",
-    "rerank": "queries",
-    "nli": "pairs",
-    "triplets": "triplets",
-    "classify": "texts",
-    "tag": "sentences",
-    "qa": "questions",
-}
 _TIMES_100 = (
     *("spearman", "pearson", "accuracy", "balanced", "cosine accuracy"),
     *("macro F1", "Matthews", "F1", "precision", "recall", "tag accuracy", "exact match"),
@@ -139,7 +119,7 @@ def score_table(evaluations: Sequence[Evaluation], suite: EvalSuite | None = Non
     with another one.
     """
     first = evaluations[0]
-    units = _UNITS[first.task.kind]
+    units = KINDS[first.task.kind].units
     names = (name for e in evaluations for name in e.scores)
     measures = list(dict.fromkeys([first.task.main_metric, *names]))
     columns = ["task", "split", units, *map(_column_name, measures)]
@@ -205,7 +185,7 @@ def markdown(
     """Return the Markdown report of one model on tasks of one kind, ``beside`` other systems."""
     first = evaluations[0]
     kind, name = first.task.kind, str(first.manifest["model"]["name"])
-    title = suite.title if suite else _TITLES[kind]
+    title = suite.title if suite else KINDS[kind].title
     lines = [f"# {title}: {name}{_describe_search(first)}", "", _EXPLAINED[kind], ""]
     lines += [*markdown_table(*score_table(evaluations, suite), left=2), ""]
     lines += [text for remark in remarks(evaluations)[1:] for text in (remark, "")]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from sbert_search.config import from_mapping, read_toml
 from sbert_search.errors import ConfigError, EvaluationError
@@ -14,25 +14,25 @@ from sbert_search.models.loading.identity import sha256_of
 
 Kind = Literal["sts", "retrieval", "rerank", "nli", "triplets", "classify", "tag", "qa"]
 
-MAIN_METRICS: Mapping[Kind, str] = {
-    "sts": "spearman",
-    "retrieval": "nDCG@10",
-    "rerank": "MAP",
-    "nli": "accuracy",
-    "triplets": "accuracy",
-    "classify": "accuracy",
-    "tag": "F1",
-    "qa": "F1",
-}
-DATA: Mapping[Kind, str] = {
-    "sts": "a file of scored pairs",
-    "retrieval": "a BEIR folder",
-    "rerank": "a file of graded pairs",
-    "nli": "a file of labelled pairs",
-    "triplets": "a file of triplets",
-    "classify": "a file of labelled texts",
-    "tag": "a file of tagged sentences",
-    "qa": "a file of questions",
+
+class KindFacts(NamedTuple):
+    """What all tasks of a kind have in common."""
+
+    title: str
+    data: str  # description of the data
+    units: str  # that are scored; also the name of their count
+    main_metric: str  # unless the task names another one
+
+
+KINDS: Mapping[Kind, KindFacts] = {
+    "sts": KindFacts("Textual similarity", "a file of scored pairs", "pairs", "spearman"),
+    "retrieval": KindFacts("Retrieval", "a BEIR folder", "queries", "nDCG@10"),
+    "rerank": KindFacts("Reranking", "a file of graded pairs", "queries", "MAP"),
+    "nli": KindFacts("Natural language inference", "a file of labelled pairs", "pairs", "accuracy"),
+    "triplets": KindFacts("Triplets", "a file of triplets", "triplets", "accuracy"),
+    "classify": KindFacts("Classification", "a file of labelled texts", "texts", "accuracy"),
+    "tag": KindFacts("Entities", "a file of tagged sentences", "sentences", "F1"),
+    "qa": KindFacts("Question answering", "a file of questions", "questions", "F1"),
 }
 _FILE_NAME = re.compile(r"[^./\\\0][^/\\\0]*")
 # The task files that users may name without a path. The folder is relative to the working
@@ -119,7 +119,7 @@ class EvalTask:
             raise ConfigError(f"The task name {self.name!r} is not a valid file name; rename it.")
         if not self.main_metric:
             # The default depends on `kind`, and a frozen dataclass allows no plain assignment.
-            object.__setattr__(self, "main_metric", MAIN_METRICS[self.kind])
+            object.__setattr__(self, "main_metric", KINDS[self.kind].main_metric)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -186,7 +186,7 @@ def find_task(kind: Kind, name: str, *, split: str = "test") -> EvalTask:
     elif not path.exists():
         raise EvaluationError(f"{name} is not a file, a folder or a shipped task. {_remedy(kind)}")
     elif path.is_dir() != (kind == "retrieval"):
-        raise EvaluationError(f"{name} is not {DATA[kind]}, which eval {kind} needs.")
+        raise EvaluationError(f"{name} is not {KINDS[kind].data}, which eval {kind} needs.")
     else:
         name_in_folder = path.resolve().name
         stem = name_in_folder.strip(".").partition(".")[0]
@@ -202,7 +202,7 @@ def _remedy(kind: Kind) -> str:
         return f"Shipped: {known}."
     return (
         f"The shipped tasks are in {SHIPPED} of a clone of the repository; run the command in that "
-        f"clone, or name {DATA[kind]}."
+        f"clone, or name {KINDS[kind].data}."
     )
 
 

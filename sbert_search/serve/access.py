@@ -17,7 +17,7 @@ from typing import Annotated, Literal
 
 from sbert_search.declared import Bounds, check
 from sbert_search.errors import ConfigError
-from sbert_search.serve.problems import too_large_problem
+from sbert_search.serve.problems import Problem
 
 VARIABLE = "SBERT_SEARCH_TOKENS"
 MIN_CHARS = 16
@@ -157,4 +157,4 @@ class ServerLimits:
         """Refuse a request with too many tokens in the texts of a field."""
         if n > self.request_tokens:
             message = f"{n:,} tokens; a request may have {self.request_tokens:,}."
-            raise too_large_problem(param, f"{message} Send several requests.")
+            raise Problem(413, f"{message} Send several requests.", param)

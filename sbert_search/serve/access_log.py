@@ -6,6 +6,7 @@ import secrets
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from time import perf_counter
 
@@ -17,26 +18,17 @@ _MOST_BYTES = 10_000  # most bytes of a request body in a record
 _LOGGED = "sbert_search.logged"  # key in the scope of a request that was logged
 
 
+@dataclass(frozen=True, slots=True)
 class AccessLog:
     """Writes a line for each request.
 
     With ``texts``, records have the address and the body of the request, and errors their messages.
-    All of these can hold texts of queries, filters and documents. ``worker`` is the number of this
-    worker process; 0: the server has one process.
+    All of these can hold texts of queries, filters and documents.
     """
 
-    def __init__(
-        self,
-        emit: Callable[[Mapping[str, object]], None],
-        *,
-        texts: bool = False,
-        worker: int = 0,
-    ) -> None:
-        self._emit, self.texts, self._worker = emit, texts, worker
-
-    def of_worker(self, number: int) -> AccessLog:
-        """Return this log for the worker process with a number."""
-        return AccessLog(self._emit, texts=self.texts, worker=number)
+    emit: Callable[[Mapping[str, object]], None]
+    texts: bool = False
+    worker: int = 0  # number of this worker process; 0: the server has one process
 
     def write(
         self,
@@ -62,8 +54,8 @@ class AccessLog:
             "status": status,
             "ms": _ms(seconds),
         }
-        if self._worker:
-            record["worker"] = self._worker
+        if self.worker:
+            record["worker"] = self.worker
         if work.texts:
             record |= {
                 "texts": work.texts,
@@ -82,10 +74,8 @@ class AccessLog:
             query = scope["query_string"].decode("ascii", "replace")
             record["address"] = f"{scope['path']}?{query}" if query else scope["path"]
             record["body"] = body[:_MOST_BYTES].decode("utf-8", "replace")
-        with suppress(
-            OSError, ValueError
-        ):  # the log may be a pipe without a reader; requests go on
-            self._emit(record)
+        with suppress(OSError, ValueError):  # a pipe without a reader; requests go on
+            self.emit(record)
 
 
 class LogOtherRequests:

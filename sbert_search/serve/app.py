@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import unquote
@@ -41,8 +40,8 @@ HEADERS = (
 
 def page_routes(folder: Path) -> Sequence[BaseRoute]:
     """Return the routes of the page in a folder."""
-    index = _guarded(FileResponse(folder / "index.html", media_type="text/html"))
-    files = _guarded(StaticFiles(directory=folder))
+    index: ASGIApp = _Guarded(FileResponse(folder / "index.html", media_type="text/html"))
+    files: ASGIApp = _Guarded(StaticFiles(directory=folder))
     return [Route("/", index, methods=["GET"]), Mount("/page", files)]
 
 
@@ -61,10 +60,6 @@ class _Guarded:
         await self._app(scope, receive, with_headers)
 
 
-def _guarded(app: ASGIApp) -> ASGIApp:
-    return _Guarded(app)
-
-
 Context: TypeAlias = Callable[[], AbstractAsyncContextManager[None]]
 """Opens a context that stays open while the server answers requests."""
 
@@ -80,16 +75,11 @@ OPERATIONS: Sequence[AnyOperation] = (
 
 
 def build_app(
-    served: Served,
-    log: AccessLog | None = None,
-    page: Path = PAGE,
-    *,
-    beside: Context | None = None,
+    served: Served, log: AccessLog | None = None, *, beside: Context | None = None
 ) -> Starlette:
     """Make the ASGI application of a server.
 
-    Without an ``index.html`` in the folder ``page`` there is no page. ``beside`` is another context
-    that stays open while requests are answered.
+    ``beside`` is another context that stays open while requests are answered.
     """
     mcp = None
     if served.mcp:
@@ -102,44 +92,41 @@ def build_app(
     async def describe(served: Served, call: Call[None]) -> Reply:
         return Reply(document)
 
-    described: Operation[None] = Operation(method="GET", path="/openapi.json", answer=describe)
-    routes: list[BaseRoute] = [
-        _route(path, Endpoint(operation, served, log), operation.method)
-        for operation in (*operations, described)
-        for path in operation.paths
-    ]
-    if (page / "index.html").is_file():
-        routes += page_routes(page)
-    handlers = {HTTPException: _no_route}
-    contexts: list[Context] = [partial(reloading, served)]
-    contexts += [mcp.running] if mcp else []
-    contexts += [beside] if beside else []
+    described: Operation[None] = Operation("GET", "/openapi.json", describe)
+    routes: list[BaseRoute] = []
+    for operation in (*operations, described):
+        endpoint = Endpoint(operation, served, log)
+        for path in operation.paths:
+            kind = _EncodedRoute if "{" in path else Route
+            routes.append(kind(path, endpoint, methods=[operation.method]))
+    routes += page_routes(PAGE)
+    middleware = [Middleware(LogOtherRequests, log=log)] if log else []
+    if served.origins:  # their pages may send requests, preflights too, and read the answers
+        methods = sorted({operation.method for operation in OPERATIONS})
+        cors = Middleware(
+            CORSMiddleware,
+            allow_origins=served.origins,
+            allow_methods=methods,
+            allow_headers=["*"],
+        )
+        middleware.append(cors)
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        async with AsyncExitStack() as running:
+            await running.enter_async_context(reloading(served))
+            if mcp:
+                await running.enter_async_context(mcp.running())
+            if beside:
+                await running.enter_async_context(beside())
+            yield
+
     return Starlette(
         routes=routes,
-        middleware=[
-            *([Middleware(LogOtherRequests, log=log)] if log else []),
-            *_cors(served.origins),
-        ],
-        exception_handlers=handlers,
-        lifespan=_lifespan(contexts),
+        middleware=middleware,
+        exception_handlers={HTTPException: _no_route},
+        lifespan=lifespan,
     )
-
-
-def _cors(origins: Sequence[str]) -> list[Middleware]:
-    """Let web pages of these origins send requests and read the answers; also answer preflights."""
-    if not origins:
-        return []
-    methods = sorted({operation.method for operation in OPERATIONS})
-    return [
-        Middleware(
-            CORSMiddleware, allow_origins=origins, allow_methods=methods, allow_headers=["*"]
-        )
-    ]
-
-
-def _route(path: str, endpoint: ASGIApp, method: str) -> Route:
-    kind = _EncodedRoute if "{" in path else Route
-    return kind(path, endpoint, methods=[method])
 
 
 class _EncodedRoute(Route):
@@ -154,19 +141,6 @@ class _EncodedRoute(Route):
             parts = {name: unquote(part) for name, part in found["path_params"].items()}
             found["path_params"] = parts
         return match, found
-
-
-def _lifespan(
-    contexts: Sequence[Context],
-) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:
-    @asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        async with AsyncExitStack() as running:
-            for context in contexts:
-                await running.enter_async_context(context())
-            yield
-
-    return lifespan
 
 
 def _no_route(request: Request, error: Exception) -> Response:

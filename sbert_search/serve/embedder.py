@@ -21,7 +21,7 @@ from sbert_search.embed.protocol import Task, TextEmbedder, TokenizedTexts, Vect
 from sbert_search.errors import SbertSearchError
 from sbert_search.serve.access import ServerLimits
 from sbert_search.serve.metrics import Metrics
-from sbert_search.serve.problems import invalid_problem, too_large_problem
+from sbert_search.serve.problems import Problem
 from sbert_search.serve.queue import Computed, Work, WorkQueue
 from sbert_search.text.tokens.tokenizer import TextTokenizer
 
@@ -94,22 +94,24 @@ class ServedEmbedder(DelegatingEmbedder):
         """Compute the vectors of texts that are given as token ids, special tokens included."""
         tokenizer = self.tokenizer
         if tokenizer is None or self.identity.engine not in ("native", "onnx"):
-            raise invalid_problem(param, f"The model {self.name} reads texts and no token ids.")
+            raise Problem(400, f"The model {self.name} reads texts and no token ids.", param)
         for at, each in enumerate(ids):
             if not each:
-                raise invalid_problem(f"{param}[{at}]", "There are no token ids.")
+                raise Problem(400, "There are no token ids.", f"{param}[{at}]")
             if len(each) > self.max_len:
-                raise too_large_problem(
-                    f"{param}[{at}]",
+                raise Problem(
+                    413,
                     f"There are {len(each):,} token ids, and the model reads {self.max_len:,}.",
+                    f"{param}[{at}]",
                 )
             wrong = [token for token in each if not 0 <= token < tokenizer.vocab_size]
             if wrong:
-                raise invalid_problem(
-                    f"{param}[{at}]",
+                raise Problem(
+                    400,
                     f"{wrong[0]} is no token id of the model {self.name}, whose ids are from 0 to "
                     f"{tokenizer.vocab_size - 1:,}. Ids of another model's tokenizer do not fit; "
                     "send texts.",
+                    f"{param}[{at}]",
                 )
         tokens = TokenizedTexts([""] * len(ids), "", ids, np.zeros(len(ids), np.int32))
         lengths = tokens.lengths.tolist()

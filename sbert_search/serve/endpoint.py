@@ -7,13 +7,13 @@ import re
 import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from time import perf_counter
 from typing import Any, Generic, Literal, TypeAlias, TypeVar, cast
 from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from sbert_search.serve.access import Right
 from sbert_search.serve.access_log import AccessLog, BodyRecorder
@@ -21,8 +21,7 @@ from sbert_search.serve.problems import (
     Problem,
     Style,
     closing_problem,
-    invalid_problem,
-    kind_of,
+    kinds_of,
     overloaded_problem,
     problem_of,
 )
@@ -107,9 +106,9 @@ def decode(decoder: msgspec.json.Decoder[T], raw: bytes) -> T:
     except msgspec.ValidationError as error:
         raise wrong_field(error) from error
     except RecursionError as error:
-        raise invalid_problem("", "The body is nested too deeply.") from error
+        raise Problem(400, "The body is nested too deeply.") from error
     except (msgspec.DecodeError, UnicodeError, ValueError) as error:
-        raise invalid_problem("", f"The body is not JSON in UTF-8: {str(error)[:200]}.") from error
+        raise Problem(400, f"The body is not JSON in UTF-8: {str(error)[:200]}.") from error
 
 
 def wrong_field(error: msgspec.ValidationError) -> Problem:
@@ -120,7 +119,7 @@ def wrong_field(error: msgspec.ValidationError) -> Problem:
     unknown = re.search(r"(?:unknown|required) field `(.*)`", message)
     if unknown:
         where = f"{where}.{unknown[1]}" if where else unknown[1]
-    return invalid_problem(where[:200], f"{message[:300]}.")
+    return Problem(400, f"{message[:300]}.", where[:200])
 
 
 def _name_of(host: str) -> str:
@@ -149,13 +148,13 @@ class Call(Generic[Q]):
 class Reply:
     """An answer."""
 
-    value: object  # bytes or text, sent unchanged, or an object to encode as JSON
+    value: object  # bytes, sent unchanged, or an object to encode as JSON
     status: int = 200
     media_type: str = JSON
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Operation(Generic[Q]):
     """An operation of the server: one method of one path."""
 
@@ -163,13 +162,14 @@ class Operation(Generic[Q]):
     path: str  # with the names of its variable parts in braces
     # Its docstring, one sentence, is the summary in the OpenAPI document.
     answer: Callable[[Served, Call[Q]], Awaitable[Reply]]
-    request: type[Q] | None = None  # type of the body; None: there is none
     response: object = None  # type of the answer's body, for the OpenAPI document
+    request: type[Q] | None = None  # type of the body; None: there is none
+    _: KW_ONLY
     # Descriptions of the query parameters by name; a request with others is refused.
     parameters: Mapping[str, str] = field(default_factory=dict)
     right: Right | Literal["open"] = "read"  # that a client needs; ``open``: none
     style: Style = "openai"  # of the bodies of errors
-    problems: tuple[int, ...] = ()  # statuses of errors that only some operations have
+    problems: tuple[int, ...] = ()  # statuses of further errors
     versioned: bool = True  # whether it also exists under ``/v1``
     media_type: str = JSON  # of the answer, for the OpenAPI document
     may_be_empty: bool = False  # whether some answers have the status 202 and no body
@@ -185,8 +185,10 @@ class Operation(Generic[Q]):
         statuses = {*self.problems, 400, 403, 500, 503}
         if self.right != "open":
             statuses |= {401, 429}
+        if self.right == "write":
+            statuses |= {409}
         if self.request is not None:
-            statuses |= {408, 413, 415}
+            statuses |= {404, 408, 413, 415}
         return tuple(sorted(statuses))
 
 
@@ -199,9 +201,8 @@ class Endpoint(Generic[Q]):
 
     def __init__(self, operation: Operation[Q], served: Served, log: AccessLog | None) -> None:
         self._operation, self._served, self._log = operation, served, log
-        self._decoder = (
-            None if operation.request is None else msgspec.json.Decoder(operation.request)
-        )
+        request = operation.request
+        self._decoder = None if request is None else msgspec.json.Decoder(request)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -238,10 +239,10 @@ class Endpoint(Generic[Q]):
         seconds = perf_counter() - started_s
         if reply is not None:
             if reply.status >= 400:
-                served.metrics.failures.add(labels={"err": kind_of(reply.status)})
+                served.metrics.failures.add(labels={"err": kinds_of(reply.status)[0]})
             else:
                 served.metrics.successes.add(labels=labels)
-            await _send(send, reply, _headers(work, seconds, request_id, served, scope))
+            await _send(send, reply, _headers(work, seconds, request_id, served))
             self._observe(work, seconds)
         if self._log is not None:
             status = 499 if reply is None else reply.status
@@ -258,25 +259,21 @@ class Endpoint(Generic[Q]):
         try:
             pairs = parse_qsl(scope["query_string"].decode("ascii"), keep_blank_values=True)
         except (UnicodeDecodeError, ValueError) as error:
-            raise invalid_problem("", "The part of the address after ? cannot be read.") from error
+            raise Problem(400, "The part of the address after ? cannot be read.") from error
         query = dict(pairs)
         for name, n in Counter(name for name, _ in pairs).items():
             if name not in operation.parameters:
-                raise invalid_problem(name[:100], "There is no such parameter of the address.")
+                raise Problem(400, "There is no such parameter of the address.", name[:100])
             if n > 1:
-                raise invalid_problem(
-                    name, "The parameter occurs twice in the address; send it once."
-                )
-        body: Q | None = None
-        if self._decoder is not None:
-            require_json(headers)
-            raw = await read_body(receive, headers, served.limits.body_bytes)
-            body = decode(self._decoder, raw)
-        call: Call[Q] = Call(cast(Q, body), scope.get("path_params", {}), query, work, scope)
-        answer = operation.answer(served, call)
+                raise Problem(400, "The parameter occurs twice in the address; send it once.", name)
+        path = scope.get("path_params", {})
         if self._decoder is None:
-            return await answer
-        return await _unless_hung_up(answer, receive)
+            call = Call(cast(Q, None), path, query, work, scope)
+            return await operation.answer(served, call)
+        require_json(headers)
+        raw = await read_body(receive, headers, served.limits.body_bytes)
+        call = Call(decode(self._decoder, raw), path, query, work, scope)
+        return await _unless_hung_up(operation.answer(served, call), receive)
 
     def _observe(self, work: Work, seconds: float) -> None:
         metrics = self._served.metrics
@@ -324,25 +321,16 @@ async def _disconnect(receive: Receive) -> None:
 
 
 async def _send(send: Send, reply: Reply, headers: list[tuple[bytes, bytes]]) -> None:
-    value = reply.value
-    if isinstance(value, str):
-        body = value.encode()
-    else:
-        body = value if isinstance(value, bytes) else msgspec.json.encode(value)
+    body = reply.value if isinstance(reply.value, bytes) else msgspec.json.encode(reply.value)
     media_type = reply.media_type.encode()
     headers += [(b"content-type", media_type), (b"content-length", str(len(body)).encode())]
     headers += [(name.encode(), value.encode("latin-1")) for name, value in reply.headers.items()]
-    start: Message = {
-        "type": "http.response.start",
-        "status": reply.status,
-        "headers": headers,
-    }
-    await send(start)
+    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
 def _headers(
-    work: Work, seconds: float, request_id: str, served: Served, scope: Scope
+    work: Work, seconds: float, request_id: str, served: Served
 ) -> list[tuple[bytes, bytes]]:
     """Return the headers of any operation, under the names of text-embeddings-inference if any."""
     headers = [

@@ -103,10 +103,7 @@ def _refused(problem: Problem) -> types.CallToolResult:
     """Return a problem as a result that a language model can read and act on."""
     shown = f"{problem.param}: {problem.message}" if problem.param else problem.message
     # Structured content would have to fit the tool's schema of answers.
-    return types.CallToolResult(
-        content=[types.TextContent(text=shown)],
-        is_error=True,
-    )
+    return types.CallToolResult(content=[types.TextContent(text=shown)], is_error=True)
 
 
 def _exchange_of(context: ServerRequestContext) -> Exchange:
@@ -132,13 +129,12 @@ class McpRoute:
             max_request_body_size=served.limits.body_bytes,
         )
         self.operation = Operation(
-            method="POST",
-            path="/mcp",
-            answer=self._answer,
-            request=McpMessage,
-            response=McpAnswer,
+            "POST",
+            "/mcp",
+            self._answer,
+            McpAnswer,
+            McpMessage,
             style="mcp",
-            problems=(404,),
             versioned=False,
             may_be_empty=True,
         )

@@ -146,7 +146,7 @@ MAX_COLUMNS = 50  # maximum number of columns in the description of an index
 Schema = dict[str, object]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Tool(Generic[A]):
     """A tool."""
 
@@ -203,8 +203,8 @@ async def _search(served: Served, arguments: SearchArguments, work: Work) -> Fou
 
 
 async def _similar(served: Served, arguments: SimilarArguments, work: Work) -> FoundDocuments:
-    where = arguments.where or None
-    found = await answer_similar(served, arguments.index, arguments.id, arguments.k, where, work)
+    index, where = arguments.index, arguments.where or None
+    found = await answer_similar(served, index, arguments.id, arguments.k, where, work)
     return _documents_of(found.index, found)
 
 
@@ -218,34 +218,34 @@ async def _document(served: Served, arguments: DocumentArguments, work: Work) ->
     return await answer_document(served, arguments.index, arguments.id)
 
 
-_SEARCH = Tool(
-    name="search",
-    title="Search documents",
-    description="Find documents by meaning, by words or by both. A hit has the id, the title, the "
-    "metadata and the best passage of a document.",
-    arguments=SearchArguments,
-    result=FoundDocuments,
-    answer=_search,
+_TOOLS: tuple[AnyTool, ...] = (
+    Tool(
+        "search",
+        "Search documents",
+        "Find documents by meaning, by words or by both. A hit has the id, the title, the "
+        "metadata and the best passage of a document.",
+        SearchArguments,
+        FoundDocuments,
+        _search,
+    ),
+    Tool(
+        "similar",
+        "Find similar documents",
+        "Find the documents that resemble a document most.",
+        SimilarArguments,
+        FoundDocuments,
+        _similar,
+    ),
+    Tool(
+        "document",
+        "Read a document",
+        "Read a document with its whole text and its metadata.",
+        DocumentArguments,
+        StoredDocument,
+        _document,
+    ),
 )
-_SIMILAR = Tool(
-    name="similar",
-    title="Find similar documents",
-    description="Find the documents that resemble a document most.",
-    arguments=SimilarArguments,
-    result=FoundDocuments,
-    answer=_similar,
-)
-_DOCUMENT = Tool(
-    name="document",
-    title="Read a document",
-    description="Read a document with its whole text and its metadata.",
-    arguments=DocumentArguments,
-    result=StoredDocument,
-    answer=_document,
-)
-
-
-TOOLS: Mapping[str, AnyTool] = {tool.name: tool for tool in (_SEARCH, _SIMILAR, _DOCUMENT)}
+TOOLS: Mapping[str, AnyTool] = {tool.name: tool for tool in _TOOLS}
 
 
 def _with_integers(given: Mapping[str, object]) -> dict[str, object]:

@@ -26,35 +26,24 @@ from sbert_search.errors import (
     UnfinishedBuild,
 )
 
-Kind = Literal[
-    "invalid_request",
-    "authentication",
-    "permission",
-    "not_found",
-    "conflict",
-    "too_large",
-    "overloaded",
-    "unavailable",
-    "internal",
-]
-
 Style = Literal["openai", "tei", "mcp"]
 """Form of an error's body; with mcp, it has the fields of OpenAI and those of JSON-RPC."""
 
-_KINDS: Mapping[int, Kind] = {
-    400: "invalid_request",
-    401: "authentication",
-    403: "permission",
-    404: "not_found",
-    405: "not_found",
-    408: "invalid_request",
-    409: "conflict",
-    413: "too_large",
-    415: "invalid_request",
-    429: "overloaded",
-    431: "too_large",
-    500: "internal",
-    503: "unavailable",
+# The kind of a problem by HTTP status, here and in text-embeddings-inference.
+_KINDS: Mapping[int, tuple[str, str]] = {
+    400: ("invalid_request", "Validation"),
+    401: ("authentication", "Unauthorized"),
+    403: ("permission", "Unauthorized"),
+    404: ("not_found", "NotFound"),
+    405: ("not_found", "NotFound"),
+    408: ("invalid_request", "Validation"),
+    409: ("conflict", "Validation"),
+    413: ("too_large", "Validation"),
+    415: ("invalid_request", "Validation"),
+    429: ("overloaded", "Overloaded"),
+    431: ("too_large", "Validation"),
+    500: ("internal", "Backend"),
+    503: ("unavailable", "Unhealthy"),
 }
 
 _ROW = re.compile(r"rows:(\d+): (.*)", re.DOTALL)  # a message about a row in memory
@@ -87,25 +76,8 @@ _OF_STATES: Mapping[type[Exception], tuple[int, int, str]] = {
         5,
         "The folder of the index holds another index, or cannot be written; see the server's log.",
     ),
-    LostShards: (
-        503,
-        1,
-        "The cluster that searches the index has lost a part of it; try again.",
-    ),
+    LostShards: (503, 1, "The cluster that searches the index has lost a part of it; try again."),
     ClusterError: (503, 0, "The cluster cannot search the index; see the log of the server."),
-}
-
-# The kinds in text-embeddings-inference.
-_TEI_KINDS: Mapping[Kind, str] = {
-    "invalid_request": "Validation",
-    "authentication": "Unauthorized",
-    "permission": "Unauthorized",
-    "not_found": "NotFound",
-    "conflict": "Validation",
-    "too_large": "Validation",
-    "overloaded": "Overloaded",
-    "unavailable": "Unhealthy",
-    "internal": "Backend",
 }
 
 
@@ -123,15 +95,15 @@ class Problem(Exception):  # noqa: N818 (it becomes an answer)
         super().__init__(self.message)
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> str:
         """The kind of the problem, for the body and for metrics."""
-        return kind_of(self.status)
+        return kinds_of(self.status)[0]
 
     def body(self, style: Style = "openai") -> dict[str, object]:
         """Return the body of the answer."""
         if style == "tei":
             shown = f"`{self.param}`: {self.message}" if self.param else self.message
-            return {"error": shown, "error_type": _TEI_KINDS[self.kind]}
+            return {"error": shown, "error_type": kinds_of(self.status)[1]}
         error = {
             "message": self.message,
             "type": self.kind,
@@ -142,19 +114,9 @@ class Problem(Exception):  # noqa: N818 (it becomes an answer)
         return {**as_message, "error": error}
 
 
-def kind_of(status: int) -> Kind:
-    """Return the kind of the problem for an HTTP status of 400 or more."""
-    return _KINDS.get(status, "internal" if status >= 500 else "invalid_request")
-
-
-def invalid_problem(param: str, message: str) -> Problem:
-    """Return the problem of a field with a wrong value."""
-    return Problem(400, message, param)
-
-
-def too_large_problem(param: str, message: str) -> Problem:
-    """Return the problem of a field that exceeds a limit."""
-    return Problem(413, message, param)
+def kinds_of(status: int) -> tuple[str, str]:
+    """Return the kind of a problem with an HTTP status, and its name in TEI."""
+    return _KINDS.get(status, _KINDS[500 if status >= 500 else 400])
 
 
 def overloaded_problem(retry_s: float) -> Problem:
@@ -181,14 +143,6 @@ def _field_of(message: str) -> str:
     return found[1] if found else ""
 
 
-def _problem_of_row(at: int, message: str) -> Problem:
-    param = f"documents[{at}]"
-    if "already indexed with other content" in message:
-        shown = "The id is indexed with other content, which only PUT replaces."
-        return Problem(409, shown, param)
-    return Problem(400, message, param)
-
-
 def problem_of(error: Exception) -> Problem | None:
     """Return the problem that a client gets for an error of this package; None: it is a bug.
 
@@ -203,7 +157,11 @@ def problem_of(error: Exception) -> Problem | None:
         status, retry_s, message = _OF_STATES[type(error)]
         return Problem(status, message, headers={"retry-after": str(retry_s)} if retry_s else {})
     if isinstance(error, CorpusError) and (row := _ROW.match(str(error))):
-        return _problem_of_row(int(row[1]) - 1, row[2])
+        param, message = f"documents[{int(row[1]) - 1}]", row[2]
+        if "already indexed with other content" in message:
+            shown = "The id is indexed with other content, which only PUT replaces."
+            return Problem(409, shown, param)
+        return Problem(400, message, param)
     if isinstance(error, (QueryError, CorpusError, ConfigError)):
         return Problem(400, str(error), _field_of(str(error)))
     return None

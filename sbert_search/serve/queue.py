@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sbert_search.embed.protocol import TokenizedTexts
 from sbert_search.serve.access import ServerLimits
 from sbert_search.serve.metrics import Metrics
-from sbert_search.serve.problems import closing_problem, overloaded_problem, too_large_problem
+from sbert_search.serve.problems import Problem, closing_problem, overloaded_problem
 from sbert_search.text.tokens.tokenizer import EncodedPairs
 
 T = TypeVar("T")
@@ -43,10 +43,10 @@ class _Job(Generic[T]):
     future: Future[Computed]
     submitted_s: float
     left: int  # number of items that are not computed yet
+    waiting_tokens: int  # of the items that wait
     rows: Rows | None = None
     started_s: float | None = None
     inference_s: float = 0.0
-    waiting_tokens: int = field(default=0)  # of the items that wait
 
 
 @dataclass(slots=True)
@@ -146,19 +146,16 @@ class WorkQueue(Generic[T]):
         """
         tokens = sum(lengths)
         order = sorted(range(len(items)), key=lengths.__getitem__)
-        job = _Job(items, lengths, order, Future(), time.monotonic(), len(items))
-        job.waiting_tokens = tokens
+        job = _Job(items, lengths, order, Future(), time.monotonic(), len(items), tokens)
         with self._wake:
             if arrival is not None:
                 self._end(arrival)
             if self._closed:  # no thread would compute the job, and its client would wait forever
                 raise closing_problem()
-            full = (
-                self._waiting_tokens + tokens > self._limits.queue_tokens and self._waiting_tokens
-            )
-            if full and not urgent:
+            all_tokens = self._waiting_tokens + tokens
+            if all_tokens > self._limits.queue_tokens and self._waiting_tokens and not urgent:
                 raise overloaded_problem(self.retry_s)
-            self._waiting_tokens += tokens
+            self._waiting_tokens = all_tokens
             self._jobs.append(job)
             self._wake.notify()
         job.future.add_done_callback(lambda _: self._forget(job))
@@ -187,10 +184,11 @@ class WorkQueue(Generic[T]):
             lengths = encoded.lengths.tolist()
             if max_len is not None and encoded.lost.any():
                 at = int(np.argmax(encoded.lost > 0))
-                raise too_large_problem(
-                    f"{param}[{at}]",
+                raise Problem(
+                    413,
                     f"{lengths[at] + encoded.lost[at]:,} tokens; the model reads {max_len:,}. "
                     "Shorten the text, or let it be truncated.",
+                    f"{param}[{at}]",
                 )
             self._limits.require_tokens(sum(lengths), param)
             future = self.submit(items_of(encoded), lengths, arrival=arrival)
@@ -274,11 +272,12 @@ class WorkQueue(Generic[T]):
         try:
             self._finish(batch, *self._timed(batch))
         except Exception as error:
-            if len(batch) == 1:
-                _fail(batch[0][0], error)
+            if len(batch) > 1:
+                for part in batch:
+                    self._compute_batch([part])
                 return
-            for part in batch:
-                self._compute_batch([part])
+            with suppress(InvalidStateError):  # the client has hung up
+                batch[0][0].future.set_exception(error)
 
     def _timed(self, batch: list[tuple[_Job[T], list[int]]]) -> tuple[Rows, float]:
         items = [job.items[i] for job, taken in batch for i in taken]
@@ -311,11 +310,6 @@ class WorkQueue(Generic[T]):
                     job.future.set_result(Computed(job.rows, queue_s, job.inference_s))
 
 
-def _fail(job: _Job[T], error: Exception) -> None:
-    with suppress(InvalidStateError):
-        job.future.set_exception(error)
-
-
 _INLINE_CHARS = 1024  # texts of up to this many characters are tokenised without another thread
 _CHARS_A_TOKEN = 3  # to estimate the tokens of texts before they are tokenised
 
@@ -335,11 +329,7 @@ class Work:
     search_s: float = 0.0
 
     def add(
-        self,
-        done: Computed,
-        lengths: NDArray[np.int32],
-        lost: NDArray[np.int32],
-        metrics: Metrics,
+        self, done: Computed, lengths: NDArray[np.int32], lost: NDArray[np.int32], metrics: Metrics
     ) -> None:
         """Add computed texts, here and to the metrics: tokens (n,) that were read, and cut off."""
         truncated = int(np.count_nonzero(lost))

@@ -15,7 +15,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -280,6 +280,19 @@ def within_open_files(limits: ServerLimits) -> ServerLimits:
     return replace(limits, connections=max(16, soft - _OWN_FILES))
 
 
+@contextmanager
+def handled_signals(
+    numbers: Sequence[signal.Signals], handler: Callable[[int, FrameType | None], object] | int
+) -> Iterator[None]:
+    """Handle signals by a function, or by ``signal.SIG_IGN``, until the context ends."""
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
+
+
 class DrainingServer(uvicorn.Server):
     """A server that reports "not ready" for `NOTICE_S` before it stops listening.
 
@@ -304,13 +317,9 @@ class DrainingServer(uvicorn.Server):
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        handled = (signal.SIGTERM,) if self._is_worker else (signal.SIGINT, signal.SIGTERM)
-        before = {number: signal.signal(number, self.handle_exit) for number in handled}
-        try:
+        numbers = (signal.SIGTERM,) if self._is_worker else (signal.SIGINT, signal.SIGTERM)
+        with handled_signals(numbers, self.handle_exit):
             yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Begin the shutdown; a second signal ends the process at once, unless it is a worker."""

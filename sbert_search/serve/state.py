@@ -24,7 +24,7 @@ from sbert_search.serve.access import AccessTokens, ServerLimits, is_loopback
 from sbert_search.serve.embedder import ServedEmbedder, WarmEmbedder
 from sbert_search.serve.indexes import NO_RERANKER, ServedIndex
 from sbert_search.serve.metrics import Metrics
-from sbert_search.serve.problems import Problem, invalid_problem
+from sbert_search.serve.problems import Problem
 from sbert_search.serve.reranker import ServedReranker
 
 RELOAD_S = 1.0  # seconds between two checks for new commits
@@ -106,7 +106,7 @@ class Served:
     def require_items(self, n: int, param: str) -> None:
         """Refuse a request with no or too many texts."""
         if not n:
-            raise invalid_problem(param, "There is nothing in the list.")
+            raise Problem(400, "There is nothing in the list.", param)
         if n > self.limits.items:
             message = f"{n:,} items; a request may have {self.limits.items:,}."
             raise Problem(413, f"{message} Send several requests.", param)
@@ -194,23 +194,19 @@ def open_served(settings: ServeSettings) -> Served:
         model = None
         if index.identity.is_model:
             model = _model_of(index, embedders, settings, metrics)
-        engine = partial(SearchEngine, runner=settings.runner, allow_inexact=settings.allow_inexact)
-        plain = engine(index, model)
+        inexact = settings.allow_inexact
+        engine = partial(SearchEngine, index, model, runner=settings.runner, allow_inexact=inexact)
         reranking = None
         if reranker is not None:
-            windows = BestWindow(reranker, settings.rerank_windows)
-            reranking = engine(index, model, windows)
-        indexes[name] = ServedIndex(
-            name, index, model, plain, reranking, metrics, settings.allow_inexact
-        )
+            reranking = engine(BestWindow(reranker, settings.rerank_windows))
+        indexes[name] = ServedIndex(name, index, model, engine(), reranking, metrics, inexact)
     for model_name in settings.models:
         from sbert_search.embed.embedder import open_embedder
 
         embedder = open_embedder(model_name, **settings.options)
-        if any(_is_same(embedder, served) for served in embedders.values()):
-            continue
-        shown = _free_name(model_name, embedders)
-        embedders[shown] = ServedEmbedder(shown, embedder, settings.limits, metrics)
+        if not any(_is_same(embedder, served) for served in embedders.values()):
+            shown = _free_name(model_name, embedders)
+            embedders[shown] = ServedEmbedder(shown, embedder, settings.limits, metrics)
     end_idle_workers()  # OpenMP threads of this thread would slow the threads of the models
     # A web page can reach a loopback address under a host name of its own (DNS rebinding). Without
     # tokens, only the check of the header Host keeps it out.
@@ -261,10 +257,7 @@ def _is_same(one: TextEmbedder, other: TextEmbedder) -> bool:
 
 
 def _model_of(
-    index: Index,
-    known: dict[str, ServedEmbedder],
-    settings: ServeSettings,
-    metrics: Metrics,
+    index: Index, known: dict[str, ServedEmbedder], settings: ServeSettings, metrics: Metrics
 ) -> ServedEmbedder:
     """Return the model of an index; it is opened once for all indexes with this model."""
     for served in known.values():

@@ -12,9 +12,9 @@ import os
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
-from functools import partial
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from multiprocessing import connection, get_context
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
@@ -25,7 +25,7 @@ from sbert_search.base.progress import Reporting, note, report_as, reporting, wa
 from sbert_search.errors import ConfigError
 from sbert_search.serve.access_log import AccessLog
 from sbert_search.serve.metrics import Metrics, Sample, Values
-from sbert_search.serve.server import NOTICE_S, run, url_of
+from sbert_search.serve.server import NOTICE_S, handled_signals, run, url_of
 from sbert_search.serve.state import ServeSettings, open_served
 
 EXCHANGE_S = 1.0  # seconds between two messages of a worker
@@ -51,7 +51,7 @@ def run_workers(
             "workers serve its commits within about a second."
         )
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // n)))
-    _Supervisor(settings, bound, n, log).run()
+    _Supervisor(settings, bound, log).run(n)
 
 
 class _Worker:
@@ -110,19 +110,17 @@ class _Supervisor:
     """The parent process: it starts workers, replaces those that end, and adds up their metrics."""
 
     def __init__(
-        self, settings: ServeSettings, bound: socket.socket, n: int, log: AccessLog | None
+        self, settings: ServeSettings, bound: socket.socket, log: AccessLog | None
     ) -> None:
         self._settings, self._bound, self._log = settings, bound, log
-        self._context = get_context("spawn")
         self._signals = 0
         self._ended = Sample()  # metrics of workers that were replaced
         self._workers: list[_Worker] = []
-        self._n = n
 
-    def run(self) -> None:
-        with self._handled_signals():
+    def run(self, n: int) -> None:
+        with handled_signals((signal.SIGINT, signal.SIGTERM), self._count_signal):
             try:
-                self._workers = [_Worker(i, self._start) for i in range(1, self._n + 1)]
+                self._workers = [_Worker(i, self._start) for i in range(1, n + 1)]
                 while not self._signals and not all(one.is_ready for one in self._workers):
                     self._listen()
                     self._require_starting()
@@ -139,15 +137,14 @@ class _Supervisor:
                     worker.process.join()
 
     def _start(self, link: Connection, number: int) -> SpawnProcess:
-        log = None if self._log is None else self._log.of_worker(number)
+        log = None if self._log is None else replace(self._log, worker=number)
         arguments = (self._settings, self._bound, log, link, reporting())
-        process = self._context.Process(target=_work, args=arguments, name=f"worker {number}")
+        process = get_context("spawn").Process(
+            target=_work, args=arguments, name=f"worker {number}"
+        )
         # The child inherits SIG_IGN: Ctrl-C reaches it too, but only the parent may end it.
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-        try:
+        with handled_signals((signal.SIGINT,), signal.SIG_IGN):
             process.start()
-        finally:
-            signal.signal(signal.SIGINT, before)
         return process
 
     def _listen(self) -> None:
@@ -205,18 +202,8 @@ class _Supervisor:
                 return
             self._listen()
 
-    @contextmanager
-    def _handled_signals(self) -> Iterator[None]:
-        def count(number: int, frame: FrameType | None) -> None:
-            self._signals += 1
-
-        handled = (signal.SIGINT, signal.SIGTERM)
-        before = {number: signal.signal(number, count) for number in handled}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+    def _count_signal(self, number: int, frame: FrameType | None) -> None:
+        self._signals += 1
 
 
 def _work(
@@ -234,21 +221,18 @@ def _work(
             link.send(error)
         raise SystemExit(1) from None
     names = [*served.indexes, *(one.name for one in served.models)]
-    exchange = partial(_exchanging, link, names, served.metrics)
-    run(served, [bound], log, beside=exchange)
 
+    @asynccontextmanager
+    async def exchanging() -> AsyncIterator[None]:
+        task = asyncio.create_task(_exchange(link, names, served.metrics))
+        try:
+            yield
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
 
-@asynccontextmanager
-async def _exchanging(
-    link: Connection, names: Sequence[str], metrics: Metrics
-) -> AsyncIterator[None]:
-    task = asyncio.create_task(_exchange(link, names, metrics))
-    try:
-        yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+    run(served, [bound], log, beside=exchanging)
 
 
 async def _exchange(link: Connection, names: Sequence[str], metrics: Metrics) -> None:

@@ -172,7 +172,7 @@ def test_workers_share_the_cores(
     if set_to is None:
         monkeypatch.delenv("OMP_NUM_THREADS")
     monkeypatch.setattr(workers, "usable_cores", lambda: 8)
-    monkeypatch.setattr(workers._Supervisor, "run", lambda self: None)
+    monkeypatch.setattr(workers._Supervisor, "run", lambda *_: None)
     settings = ServeSettings(indexes={"a": built}, tokens=AccessTokens({}))
     with open_socket("127.0.0.1", 0) as bound:
         workers.run_workers(settings, bound, 3, None)

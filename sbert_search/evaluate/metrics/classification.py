@@ -52,8 +52,8 @@ def confusion(predicted: ArrayLike, gold: ArrayLike, n_classes: int) -> Floats:
 
 def accuracy(counts: ArrayLike) -> Floats:
     """Share of items whose predicted class is right, (...)."""
-    table = np.asarray(counts, dtype=np.float64)
-    return _ratio(_diagonal(table).sum(-1), table.sum((-2, -1)))
+    matched, _, gold = _sums(counts)
+    return share(matched.sum(-1), gold.sum(-1))
 
 
 def macro_f1(counts: ArrayLike) -> Floats:
@@ -65,7 +65,7 @@ def macro_f1_of(matched: Floats, predicted: Floats, gold: Floats) -> Floats:
     """`macro_f1` from the numbers of right, of predicted and of gold items, (..., classes) each."""
     occurs = (predicted + gold) > 0
     values = f1(matched, predicted, gold) * occurs
-    return _ratio(values.sum(-1), occurs.sum(-1).astype(np.float64))
+    return share(values.sum(-1), occurs.sum(-1))
 
 
 def matthews(counts: ArrayLike) -> Floats:
@@ -84,7 +84,7 @@ def matthews_of(matched: Floats, predicted: Floats, gold: Floats) -> Floats:
     total = gold.sum(-1)
     covariance = matched.sum(-1) * total - (gold * predicted).sum(-1)
     spread = (total**2 - (predicted**2).sum(-1)) * (total**2 - (gold**2).sum(-1))
-    return _ratio(covariance, np.sqrt(np.maximum(spread, 0)))
+    return share(covariance, np.sqrt(np.maximum(spread, 0)))
 
 
 def f1(matched: ArrayLike, predicted: ArrayLike, gold: ArrayLike) -> Floats:
@@ -93,26 +93,19 @@ def f1(matched: ArrayLike, predicted: ArrayLike, gold: ArrayLike) -> Floats:
     From numbers that are summed over all labels of a multi-label classifier, it is the micro F1.
     """
     both = np.asarray(predicted, dtype=np.float64) + np.asarray(gold, dtype=np.float64)
-    return _ratio(2 * np.asarray(matched, dtype=np.float64), both)
+    return share(2 * np.asarray(matched, dtype=np.float64), both)
 
 
 def share(part: ArrayLike, whole: ArrayLike) -> Floats:
     """Precision or recall: ``part / whole``, 0 where ``whole`` is 0, (...)."""
-    return _ratio(np.asarray(part, dtype=np.float64), np.asarray(whole, dtype=np.float64))
+    above, below = (np.asarray(values, dtype=np.float64) for values in (part, whole))
+    return np.divide(above, below, out=np.zeros(below.shape), where=below != 0)
 
 
 def _sums(counts: ArrayLike) -> tuple[Floats, Floats, Floats]:
     """Number of right, of predicted and of gold items of each class, (..., classes) each."""
     table = np.asarray(counts, dtype=np.float64)
-    return _diagonal(table), table.sum(-2), table.sum(-1)
-
-
-def _diagonal(table: Floats) -> Floats:
-    return np.diagonal(table, axis1=-2, axis2=-1)
-
-
-def _ratio(above: Floats, below: Floats) -> Floats:
-    return np.divide(above, below, out=np.zeros(np.shape(below)), where=np.asarray(below) != 0)
+    return np.diagonal(table, axis1=-2, axis2=-1), table.sum(-2), table.sum(-1)
 
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b", re.UNICODE)
@@ -232,21 +225,16 @@ Statistic = Callable[[Floats], Floats]
 
 
 def interval_of_sums(
-    counts: ArrayLike, statistic: Statistic, *, draws: int = DRAWS, seed: int = 0
+    counts: ArrayLike, statistic: Statistic, *, seed: int = 0
 ) -> tuple[float, float]:
     """Percentile bootstrap interval of a metric, by what each item adds to the sums, (n, sums)."""
     table, rng = np.asarray(counts, dtype=np.float64), np.random.default_rng(seed)
-    values = [statistic(draw_counts(picks) @ table) for picks in resampled(rng, len(table), draws)]
+    values = [statistic(draw_counts(picks) @ table) for picks in resampled(rng, len(table), DRAWS)]
     return percentiles(np.concatenate(values))
 
 
 def compare_sums(
-    first: ArrayLike,
-    second: ArrayLike,
-    statistic: Statistic,
-    *,
-    draws: int = DRAWS,
-    seed: int = 0,
+    first: ArrayLike, second: ArrayLike, statistic: Statistic, *, draws: int = DRAWS, seed: int = 0
 ) -> Difference:
     """Compare a metric of two systems by what each item adds to their sums, (n, sums)."""
     a, b = (np.asarray(counts, dtype=np.float64) for counts in (first, second))

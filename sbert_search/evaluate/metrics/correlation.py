@@ -85,7 +85,4 @@ class GoldScores:
         values = np.asarray(predicted, dtype=np.float64)
         if not np.isfinite(values).all() or (values == values[0]).all():
             return dict.fromkeys(METRICS, math.nan)
-        return {
-            "spearman": spearman(values, self.scores),
-            "pearson": pearson(values, self.scores),
-        }
+        return {"spearman": spearman(values, self.scores), "pearson": pearson(values, self.scores)}

@@ -27,12 +27,8 @@ DEFAULT_MEASURES = ("nDCG@10", "recall@100", "MRR@10", "MAP")
 PerQuery = dict[str, float]
 """``per_query[query_id]`` is the value of one metric."""
 
-_NAMES = {  # names in ir-measures by the names of this package
-    "nDCG": "nDCG",
-    "recall": "R",
-    "MRR": "RR",
-    "MAP": "AP",
-}
+# Names in ir-measures by the names of this package.
+_NAMES = {"nDCG": "nDCG", "recall": "R", "MRR": "RR", "MAP": "AP"}
 
 
 def score_run(
@@ -73,13 +69,11 @@ def _by_rank(query: str, hits: Mapping[str, float]) -> dict[str, float]:
 
 
 def _parse(ir_measures: ModuleType, name: str) -> object:
-    match = re.fullmatch(r"(nDCG|recall|MRR)@([1-9]\d*)|(MAP|MRR)", name)
-    if match is None:
+    if not re.fullmatch(r"(nDCG|recall|MRR)@[1-9]\d*|MAP|MRR", name):
         raise EvaluationError(f"{name!r} is not a metric; use nDCG@k, recall@k, MRR@k, MRR or MAP.")
-    base, cutoff, uncut = match.groups()
-    if uncut:
-        return getattr(ir_measures, _NAMES[uncut])
-    return getattr(ir_measures, _NAMES[base]) @ int(cutoff)
+    base, _, cutoff = name.partition("@")
+    measure = getattr(ir_measures, _NAMES[base])
+    return measure @ int(cutoff) if cutoff else measure
 
 
 def _ir_measures() -> ModuleType:

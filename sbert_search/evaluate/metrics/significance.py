@@ -75,11 +75,7 @@ def mean_interval(
 
 
 def compare_means(
-    first: ArrayLike,
-    second: ArrayLike,
-    *,
-    draws: int = DRAWS,
-    seed: int = 0,
+    first: ArrayLike, second: ArrayLike, *, draws: int = DRAWS, seed: int = 0
 ) -> Difference:
     """Compare the means of two systems' values of the same items, in the same order, (n,)."""
     a, b = _finite_lists(first, second)

@@ -9,7 +9,7 @@ from typing import TypeVar, cast
 
 import numpy as np
 
-from sbert_search.embed.protocol import Vectors
+from sbert_search.embed.protocol import Task, Vectors
 from sbert_search.embed.vectors import similarity, unit
 from sbert_search.serve.embedder import Embedded, ServedEmbedder
 from sbert_search.serve.endpoint import AnyOperation, Call, Operation, Reply
@@ -24,7 +24,7 @@ from sbert_search.serve.model_schemas import (
     Token,
     TokenizeRequest,
 )
-from sbert_search.serve.problems import Problem, invalid_problem
+from sbert_search.serve.problems import Problem
 from sbert_search.serve.queue import Work, in_thread
 from sbert_search.serve.search_schemas import Usage
 from sbert_search.serve.state import Served
@@ -36,19 +36,11 @@ Inputs = str | list[str | int | list[int]]
 async def embeddings(served: Served, call: Call[EmbeddingsRequest]) -> Reply:
     """Embed texts or token ids, in the form of OpenAI."""
     body = call.body
-    model = served.embedder(body.model)
-    if body.prompt_name is not None and body.input_type is not None:
-        raise invalid_problem(
-            "prompt_name", "input_type chooses a prompt too; send one of the two."
-        )
+    model, task, prompt_name = served.embedder(body.model), body.input_type, body.prompt_name
+    if prompt_name is not None and task is not None:
+        raise Problem(400, "input_type chooses a prompt too; send one of the two.", "prompt_name")
     done = await _embed(
-        served,
-        model,
-        body.input,
-        call.work,
-        param="input",
-        task=body.input_type,
-        prompt_name=body.prompt_name,
+        served, model, body.input, call.work, param="input", task=task, prompt_name=prompt_name
     )
     vectors = _shortened(model, done.vectors, body.dimensions)
     as_base64 = body.encoding_format == "base64"
@@ -108,43 +100,34 @@ async def tokenize(served: Served, call: Call[TokenizeRequest]) -> Reply:
     served.require_items(len(texts), "inputs")
     tokenizer = model.tokenizer
     if tokenizer is None:
-        raise invalid_problem("inputs", f"The model {model.name} has no token ids.")
+        raise Problem(400, f"The model {model.name} has no token ids.", "inputs")
+    backend = tokenizer.backend
     prompt = model.tokenize([""], prompt_name=body.prompt_name).prompt
     adds = body.add_special_tokens is not False
-    frame, backend = tokenizer.single, tokenizer.backend
+    whole_texts = [prompt + text for text in texts]
+    before, after = (
+        [
+            Token(id=one, text=backend.id_to_token(one) or "", special=True, start=None, stop=None)
+            for one in side
+        ]
+        for side in (tokenizer.single.before, tokenizer.single.after)
+    )
     answer = []
-    encode = partial(tokenizer.encode_offsets, [prompt + text for text in texts])
+    encode = partial(tokenizer.encode_offsets, whole_texts)
     encoded = await in_thread(sum(map(len, texts)), encode)
     served.limits.require_tokens(sum(len(ids) for ids, _ in encoded), "inputs")
-    for text, (ids, offsets) in zip(texts, encoded, strict=True):
-        whole = prompt + text
+    for whole, (ids, offsets) in zip(whole_texts, encoded, strict=True):
         tokens = [
             Token(id=one, text=whole[start:stop], special=False, start=start, stop=stop)
             for one, (start, stop) in zip(ids, offsets, strict=True)
         ]
-        before, after = (
-            [
-                Token(
-                    id=one,
-                    text=backend.id_to_token(one) or "",
-                    special=True,
-                    start=None,
-                    stop=None,
-                )
-                for one in side
-            ]
-            for side in (frame.before, frame.after)
-        )
         answer.append([*before, *tokens, *after] if adds else tokens)
     return Reply(answer)
 
 
 async def list_models(served: Served, call: Call[None]) -> Reply:
     """List the models of the server."""
-    names = [
-        *served.embedders,
-        *(name for name in served.rerankers if name not in served.embedders),
-    ]
+    names = dict.fromkeys([*served.embedders, *served.rerankers])
     created = int(served.started_at)
     cards = [ModelCard(id=name, created=created, owned_by="sbert-search") for name in names]
     return Reply(ModelList(data=cards))
@@ -164,7 +147,7 @@ async def _embed(
     work: Work,
     *,
     param: str,
-    task: str | None = None,
+    task: Task | None = None,
     prompt_name: str | None = None,
     cuts: bool = True,
 ) -> Embedded:
@@ -175,28 +158,21 @@ async def _embed(
     served.require_items(len(listed), param)
     if isinstance(listed[0], list):
         ids = _all_of(list, listed, param)
-    else:
-        texts = _all_of(str, listed, param)
-        return await model.embed(
-            texts,
-            work,
-            task="query" if task == "query" else "document" if task == "document" else None,
-            prompt_name=prompt_name,
-            cuts=cuts,
-            param=param,
-        )
-    if prompt_name or task:
-        raise invalid_problem(
-            param, "Token ids get no prompt; leave input_type and prompt_name out."
-        )
-    return await model.embed_ids(ids, work, param=param)
+        if prompt_name or task:
+            message = "Token ids get no prompt; leave input_type and prompt_name out."
+            raise Problem(400, message, param)
+        return await model.embed_ids(ids, work, param=param)
+    texts = _all_of(str, listed, param)
+    return await model.embed(
+        texts, work, task=task, prompt_name=prompt_name, cuts=cuts, param=param
+    )
 
 
 def _all_of(kind: type[T], listed: Sequence[object], param: str) -> list[T]:
     """Return a list whose items must all be of one kind."""
     for at, item in enumerate(listed):
         if not isinstance(item, kind):
-            raise invalid_problem(f"{param}[{at}]", "Texts and token ids are mixed; send one kind.")
+            raise Problem(400, "Texts and token ids are mixed; send one kind.", f"{param}[{at}]")
     return cast("list[T]", listed)
 
 
@@ -218,45 +194,9 @@ def _base64(vector: Vectors) -> str:
 
 
 OPERATIONS: tuple[AnyOperation, ...] = (
-    Operation(
-        method="POST",
-        path="/embeddings",
-        answer=embeddings,
-        request=EmbeddingsRequest,
-        response=EmbeddingsResponse,
-        problems=(404,),
-    ),
-    Operation(
-        method="POST",
-        path="/embed",
-        answer=embed,
-        request=EmbedRequest,
-        response=list[list[float]],
-        style="tei",
-        problems=(404,),
-    ),
-    Operation(
-        method="POST",
-        path="/similarity",
-        answer=similarities,
-        request=SimilarityRequest,
-        response=list[float],
-        style="tei",
-        problems=(404,),
-    ),
-    Operation(
-        method="POST",
-        path="/tokenize",
-        answer=tokenize,
-        request=TokenizeRequest,
-        response=list[list[Token]],
-        style="tei",
-        problems=(404,),
-    ),
-    Operation(
-        method="GET",
-        path="/models",
-        answer=list_models,
-        response=ModelList,
-    ),
+    Operation("POST", "/embeddings", embeddings, EmbeddingsResponse, EmbeddingsRequest),
+    Operation("POST", "/embed", embed, list[list[float]], EmbedRequest, style="tei"),
+    Operation("POST", "/similarity", similarities, list[float], SimilarityRequest, style="tei"),
+    Operation("POST", "/tokenize", tokenize, list[list[Token]], TokenizeRequest, style="tei"),
+    Operation("GET", "/models", list_models, ModelList),
 )

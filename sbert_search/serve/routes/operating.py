@@ -36,7 +36,7 @@ async def ready(served: Served, call: Call[None]) -> Reply:
 
 async def metrics(served: Served, call: Call[None]) -> Reply:
     """Return the metrics of the server, for Prometheus."""
-    return Reply(served.metrics.text(), media_type=_METRICS_TYPE)
+    return Reply(served.metrics.text().encode(), media_type=_METRICS_TYPE)
 
 
 async def info(served: Served, call: Call[None]) -> Reply:
@@ -54,17 +54,16 @@ async def info(served: Served, call: Call[None]) -> Reply:
         for one in served.models
     ]
     first = next(iter(served.embedders.values()), None)
+    kind = None
+    if first is not None:
+        kind = ModelKind(embedding=EmbeddingKind(pooling=first.identity.pooling))
     limits = served.limits
     return Reply(
         InfoResponse(
             model_id=models[0].name if models else "",
             model_sha=models[0].weights_sha256 if models else None,
             model_dtype=models[0].precision if models else "",
-            model_type=(
-                None
-                if first is None
-                else ModelKind(embedding=EmbeddingKind(pooling=first.identity.pooling))
-            ),
+            model_type=kind,
             max_concurrent_requests=limits.requests,
             max_input_length=models[0].max_input_length if models else 0,
             max_batch_tokens=0 if first is None else first.batch_tokens,
@@ -79,32 +78,8 @@ async def info(served: Served, call: Call[None]) -> Reply:
 
 
 OPERATIONS: tuple[Operation[None], ...] = (
-    Operation(
-        method="GET",
-        path="/health",
-        answer=health,
-        response=Status,
-        right="open",
-    ),
-    Operation(
-        method="GET",
-        path="/ready",
-        answer=ready,
-        response=Status,
-        right="open",
-    ),
-    Operation(
-        method="GET",
-        path="/metrics",
-        answer=metrics,
-        response=str,
-        media_type=_METRICS_TYPE,
-    ),
-    Operation(
-        method="GET",
-        path="/info",
-        answer=info,
-        response=InfoResponse,
-        style="tei",
-    ),
+    Operation("GET", "/health", health, Status, right="open"),
+    Operation("GET", "/ready", ready, Status, right="open"),
+    Operation("GET", "/metrics", metrics, str, media_type=_METRICS_TYPE),
+    Operation("GET", "/info", info, InfoResponse, style="tei"),
 )

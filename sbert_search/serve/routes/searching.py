@@ -11,7 +11,7 @@ from sbert_search.search.options import Fusion, SearchOptions
 from sbert_search.serve.access import ServerLimits
 from sbert_search.serve.endpoint import AnyOperation, Call, Operation, Reply
 from sbert_search.serve.indexes import ServedIndex
-from sbert_search.serve.problems import Problem, invalid_problem
+from sbert_search.serve.problems import Problem
 from sbert_search.serve.queue import Work
 from sbert_search.serve.routes.embedding import usage_of
 from sbert_search.serve.search_schemas import (
@@ -135,27 +135,22 @@ async def search(served: Served, call: Call[AskedSearch]) -> Reply:
 async def answer_search(served: Served, body: AskedSearch, work: Work) -> SearchResponse:
     """Search an index."""
     served_index = served.index(body.index)
-    queries = _queries(body, served.limits, served.limits.items)
+    queries = _queries(body, served.limits)
     options = _options(served_index, body, served.limits)
     served.require_filter(options.where)
     depth = options.rerank_depth
     if body.rerank and len(queries) * depth > _RERANKED:
-        message = (
-            f"{len(queries):,} queries with {depth:,} documents to rerank for each are more than"
-        )
-        raise Problem(413, f"{message} {_RERANKED:,} pairs. Send several requests.", "rerank_depth")
+        pairs = f"{len(queries):,} queries with {depth:,} documents to rerank for each"
+        message = f"{pairs} are more than {_RERANKED:,} pairs. Send several requests."
+        raise Problem(413, message, "rerank_depth")
     answers = await served_index.search(
         queries, options, work, reranks=body.rerank, highlight=body.highlight
     )
     facets: Mapping[str, Facet] = {}
     if body.facets:
+        mode, where, syntax = options.mode, options.where, options.syntax or "operators"
         facets = await served_index.facets(
-            queries[0],
-            body.facets,
-            options.mode,
-            options.where,
-            options.syntax or "operators",
-            options.fuzzy,
+            queries[0], body.facets, mode, where, syntax, options.fuzzy
         )
     results = [
         SearchResult(
@@ -181,7 +176,7 @@ async def count_facets(served: Served, call: Call[FacetRequest]) -> Reply:
     body = call.body
     served_index = served.index(body.index)
     if not body.columns:
-        raise invalid_problem("columns", "There is no column in the list.")
+        raise Problem(400, "There is no column in the list.", "columns")
     if body.query is not None:
         _check_query(body.query, "query", served.limits)
     served.require_filter(body.where)
@@ -230,7 +225,7 @@ async def answer_similar(
     """Find the k documents of an index that resemble one of them most."""
     served_index = served.index(index)
     if not 0 < k <= served.limits.k:
-        raise invalid_problem("k", f"k is {k:,}; it may be from 1 to {served.limits.k:,}.")
+        raise Problem(400, f"k is {k:,}; it may be from 1 to {served.limits.k:,}.", "k")
     served.require_filter(where)
     hits = await served_index.similar(doc_id, k, where, work)
     return SimilarResponse(
@@ -242,23 +237,23 @@ async def answer_similar(
     )
 
 
-def _queries(body: AskedSearch, limits: ServerLimits, most: int) -> list[str]:
+def _queries(body: AskedSearch, limits: ServerLimits) -> list[str]:
     if (body.query is None) == (body.queries is None):
-        raise invalid_problem("query", "Send either query or queries.")
+        raise Problem(400, "Send either query or queries.", "query")
     queries = [body.query] if body.query is not None else body.queries or []
     param = "query" if body.query is not None else "queries"
-    if not 0 < len(queries) <= most:
-        raise invalid_problem(param, f"{len(queries):,} queries; send from 1 to {most:,}.")
+    if not 0 < len(queries) <= limits.items:
+        raise Problem(400, f"{len(queries):,} queries; send from 1 to {limits.items:,}.", param)
     for query in queries:
         _check_query(query, param, limits)
     if body.facets and len(queries) > 1:
-        raise invalid_problem("facets", "Facets are counted for one query.")
+        raise Problem(400, "Facets are counted for one query.", "facets")
     return queries
 
 
 def _check_query(query: str, param: str, limits: ServerLimits) -> None:
     if not query.strip():
-        raise invalid_problem(param, "The query is empty; ask something.")
+        raise Problem(400, "The query is empty; ask something.", param)
     if len(query) > limits.query_chars:
         raise Problem(413, f"A query may have at most {limits.query_chars:,} characters.", param)
 
@@ -273,52 +268,33 @@ def _options(served_index: ServedIndex, body: AskedSearch, limits: ServerLimits)
         options = SearchOptions(k=k, fusion=fusion, group=not body.passages, **named)
     n_hits = options.offset + k
     if n_hits > limits.k:
-        raise invalid_problem("k", f"offset + k is {n_hits:,}; it may be at most {limits.k:,}.")
+        raise Problem(400, f"offset + k is {n_hits:,}; it may be at most {limits.k:,}.", "k")
     if options.rerank_depth > limits.rerank_depth:
-        raise invalid_problem("rerank_depth", f"It is above {limits.rerank_depth:,}.")
+        raise Problem(400, f"It is above {limits.rerank_depth:,}.", "rerank_depth")
     if options.group_by and n_hits * options.group_size > limits.k:
         problem = f"{n_hits * options.group_size:,}; it may be at most {limits.k:,}."
-        raise invalid_problem("group_size", f"(offset + k) * group_size is {problem}")
+        raise Problem(400, f"(offset + k) * group_size is {problem}", "group_size")
     most = max(limits.k, Fusion().depth)
     if options.fusion.depth > most:
-        raise invalid_problem("fusion.depth", f"It is above {most:,}.")
+        raise Problem(400, f"It is above {most:,}.", "fusion.depth")
     return options
 
 
 def _number(text: str, param: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise invalid_problem(param, f"{text!r:.50} is not a whole number of at most 9 digits.")
+        raise Problem(400, f"{text!r:.50} is not a whole number of at most 9 digits.", param)
     return int(text)
 
 
 OPERATIONS: tuple[AnyOperation, ...] = (
+    Operation("POST", "/search", search, SearchResponse, SearchRequest),
+    Operation("POST", "/facets", count_facets, FacetResponse, FacetRequest),
+    Operation("GET", "/indexes", list_indexes, IndexList),
     Operation(
-        method="POST",
-        path="/search",
-        answer=search,
-        request=SearchRequest,
-        response=SearchResponse,
-        problems=(404,),
-    ),
-    Operation(
-        method="POST",
-        path="/facets",
-        answer=count_facets,
-        request=FacetRequest,
-        response=FacetResponse,
-        problems=(404,),
-    ),
-    Operation(
-        method="GET",
-        path="/indexes",
-        answer=list_indexes,
-        response=IndexList,
-    ),
-    Operation(
-        method="GET",
-        path="/documents/{id:path}/similar",
-        answer=similar,
-        response=SimilarResponse,
+        "GET",
+        "/documents/{id:path}/similar",
+        similar,
+        SimilarResponse,
         parameters={
             **_INDEX,
             "k": "Number of hits, 10 by default.",
@@ -327,10 +303,10 @@ OPERATIONS: tuple[AnyOperation, ...] = (
         problems=(404, 413),
     ),
     Operation(
-        method="GET",
-        path="/documents/{id:path}",
-        answer=get_document,
-        response=StoredDocument,
+        "GET",
+        "/documents/{id:path}",
+        get_document,
+        StoredDocument,
         parameters=_INDEX,
         problems=(404,),
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sbert_search.serve.endpoint import AnyOperation, Call, Operation, Reply
-from sbert_search.serve.problems import invalid_problem
+from sbert_search.serve.problems import Problem
 from sbert_search.serve.search_schemas import (
     DeleteRequest,
     DeleteResponse,
@@ -29,7 +29,7 @@ async def delete(served: Served, call: Call[DeleteRequest]) -> Reply:
     body = call.body
     served_index = served.index(body.index)
     if (body.ids is None) == (body.where is None):
-        raise invalid_problem("ids", "Name what to delete: either ids or where.")
+        raise Problem(400, "Name what to delete: either ids or where.", "ids")
     if body.ids is not None:
         served.require_items(len(body.ids), "ids")
     served.require_filter(body.where)
@@ -60,41 +60,13 @@ _OWN_FIELDS = ("_id", "id", "text", "title")
 def _row(document: NewDocument, at: int) -> dict[str, object]:
     for name in document.metadata:
         if name in _OWN_FIELDS:
-            raise invalid_problem(f"documents[{at}].metadata", f"A column cannot be called {name}.")
-    return {
-        "_id": document.id,
-        "title": document.title,
-        "text": document.text,
-        **document.metadata,
-    }
+            raise Problem(400, f"A column cannot be called {name}.", f"documents[{at}].metadata")
+    own = {"_id": document.id, "title": document.title, "text": document.text}
+    return {**own, **document.metadata}
 
 
 OPERATIONS: tuple[AnyOperation, ...] = (
-    Operation(
-        method="POST",
-        path="/documents",
-        answer=add,
-        request=UpdateRequest,
-        response=UpdateResponse,
-        right="write",
-        problems=(404, 409),
-    ),
-    Operation(
-        method="PUT",
-        path="/documents",
-        answer=upsert,
-        request=UpdateRequest,
-        response=UpdateResponse,
-        right="write",
-        problems=(404, 409),
-    ),
-    Operation(
-        method="POST",
-        path="/documents/delete",
-        answer=delete,
-        request=DeleteRequest,
-        response=DeleteResponse,
-        right="write",
-        problems=(404, 409),
-    ),
+    Operation("POST", "/documents", add, UpdateResponse, UpdateRequest, right="write"),
+    Operation("PUT", "/documents", upsert, UpdateResponse, UpdateRequest, right="write"),
+    Operation("POST", "/documents/delete", delete, DeleteResponse, DeleteRequest, right="write"),
 )
