@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
 
-import sbert_search
 from sbert_search.base.progress import note
 from sbert_search.cli.console import REJECTED_ROWS, emit, say, show_facts
 from sbert_search.cli.evaluate.reporting import EvalOptions, head_eval_options, report
@@ -192,13 +192,13 @@ def _report(kind: TaskName, evaluate: Callable[..., Evaluation]) -> int:
     return report(kind, run, options)
 
 
-def _settings(name: str) -> type:
+def _settings(module: str, name: str) -> type:
     """Import a dataclass of recipes, and so torch."""
-    found: type = getattr(sbert_search, name)
+    found: type = getattr(import_module(f"sbert_search.heads.{module}"), name)
     return found
 
 
-@training_command("classify", partial(_settings, "ClassifyRecipe"))
+@training_command("classify", partial(_settings, "train_classifier", "ClassifyRecipe"))
 def train_classify(**_: object) -> None:
     """Train a classifier of texts or pairs.
 
@@ -215,7 +215,7 @@ def train_classify(**_: object) -> None:
     train_by_recipe("classify", ClassifyRecipe, train_classifier)
 
 
-@training_command("tag", partial(_settings, "TagRecipe"))
+@training_command("tag", partial(_settings, "train_tagger", "TagRecipe"))
 def train_tag(**_: object) -> None:
     """Train a tagger of entities in text.
 
@@ -231,7 +231,7 @@ def train_tag(**_: object) -> None:
     train_by_recipe("tag", TagRecipe, train_tagger)
 
 
-@training_command("qa", partial(_settings, "AnswerRecipe"))
+@training_command("qa", partial(_settings, "train_answerer", "AnswerRecipe"))
 def train_qa(**_: object) -> None:
     """Train a model that finds the answer to a question in a text.
 
