@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -22,8 +24,9 @@ from sbert_search.cli.train import train_by_recipe, training_command
 
 if TYPE_CHECKING:
     from sbert_search.base.device import Precision
+    from sbert_search.evaluate.manifest import Evaluation
     from sbert_search.heads.predicted import PredictedRow
-    from sbert_search.heads.predictor import Predictor
+    from sbert_search.heads.results import TaskName
 
 
 @click.command()
@@ -142,8 +145,7 @@ def calibrate(model: Path, source: Path, device: str, as_json: bool) -> None:
 
 @click.command()
 @head_eval_options
-@click.pass_context
-def classify(ctx: click.Context, /, **_: object) -> int:
+def classify(**_: object) -> int:
     """Measure a classifier of texts or of pairs.
 
     The scores are accuracy, macro F1, Matthews correlation and the calibration error (ECE). If a
@@ -152,70 +154,51 @@ def classify(ctx: click.Context, /, **_: object) -> int:
     """
     from sbert_search.heads.evaluation import evaluate_classify
 
-    options = EvalOptions.of(ctx)
-    run = partial(
-        evaluate_classify, predictor=_predictor(options), data=options.data, seed=options.seed
-    )
-    return report("classify", run, options)
+    return _report("classify", evaluate_classify)
 
 
 @click.command()
 @head_eval_options
-@click.pass_context
-def tag(ctx: click.Context, /, **_: object) -> int:
+def tag(**_: object) -> int:
     """Measure a tagger of entities.
 
     The scores are precision, recall and F1 over entities, as CoNLL counts them.
     """
     from sbert_search.heads.evaluation import evaluate_tag
 
-    options = EvalOptions.of(ctx)
-    run = partial(evaluate_tag, predictor=_predictor(options), data=options.data, seed=options.seed)
-    return report("tag", run, options)
+    return _report("tag", evaluate_tag)
 
 
 @click.command()
 @head_eval_options
-@click.pass_context
-def qa(ctx: click.Context, /, **_: object) -> int:
+def qa(**_: object) -> int:
     """Measure a model that answers questions.
 
     The scores are SQuAD's exact match and F1.
     """
     from sbert_search.heads.evaluation import evaluate_qa
 
-    options = EvalOptions.of(ctx)
-    run = partial(evaluate_qa, predictor=_predictor(options), data=options.data, seed=options.seed)
-    return report("qa", run, options)
+    return _report("qa", evaluate_qa)
 
 
-def _predictor(options: EvalOptions) -> Predictor:
+def _report(kind: TaskName, evaluate: Callable[..., Evaluation]) -> int:
     from sbert_search.heads.predictor import Predictor
 
+    options = EvalOptions.of(click.get_current_context())
     if options.model is None:
         raise click.UsageError("Name a model with --model.")
-    return Predictor(options.model, device=options.device, precision=options.precision)
+    predictor = Predictor(options.model, device=options.device, precision=options.precision)
+    run = partial(evaluate, predictor=predictor, data=options.data, seed=options.seed)
+    return report(kind, run, options)
 
 
-def _classify_settings() -> type:
-    from sbert_search.heads.train_classifier import ClassifyRecipe
-
-    return ClassifyRecipe
-
-
-def _tag_settings() -> type:
-    from sbert_search.heads.train_tagger import TagRecipe
-
-    return TagRecipe
+def _settings(module: str, name: str) -> type:
+    """Import a dataclass of recipes, and so torch."""
+    found: type = getattr(import_module(f"sbert_search.heads.{module}"), name)
+    return found
 
 
-def _answer_settings() -> type:
-    from sbert_search.heads.train_answerer import AnswerRecipe
-
-    return AnswerRecipe
-
-
-@training_command("classify", _classify_settings)
+@training_command("classify", partial(_settings, "train_classifier", "ClassifyRecipe"))
 def train_classify(**_: object) -> None:
     """Train a classifier of texts or pairs.
 
@@ -232,7 +215,7 @@ def train_classify(**_: object) -> None:
     train_by_recipe("classify", ClassifyRecipe, train_classifier)
 
 
-@training_command("tag", _tag_settings)
+@training_command("tag", partial(_settings, "train_tagger", "TagRecipe"))
 def train_tag(**_: object) -> None:
     """Train a tagger of entities in text.
 
@@ -248,7 +231,7 @@ def train_tag(**_: object) -> None:
     train_by_recipe("tag", TagRecipe, train_tagger)
 
 
-@training_command("qa", _answer_settings)
+@training_command("qa", partial(_settings, "train_answerer", "AnswerRecipe"))
 def train_qa(**_: object) -> None:
     """Train a model that finds the answer to a question in a text.
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import torch
@@ -30,7 +29,6 @@ from sbert_search.text.tokens.tokenizer import Ids
 
 Head = SequenceClassifier | TokenClassifier | QuestionAnswerer
 Rows = Sequence[Sequence[int]]
-W = TypeVar("W")
 
 _LOADERS: dict[str, Callable[[ModelFolder], Head]] = {
     "ForSequenceClassification": SequenceClassifier.from_folder,
@@ -138,36 +136,31 @@ def _logits(engine: HeadEngine, ids: Sequence[Ids]) -> Vectors:
 def per_token_logits(
     engine: HeadEngine,
     launcher: BatchLauncher,
-    windows: Iterable[tuple[Sequence[int], Sequence[Ids], Sequence[Ids] | None, Rows]],
+    ids: Sequence[Ids],
+    types: Sequence[Ids] | None,
+    rows: Rows,
 ) -> Iterator[tuple[int, Vectors]]:
-    """Yield a text's number and the logits of some tokens, float32 (tokens needed, labels).
+    """Yield the number of each text and its logits as of `HeadEngine.launch_rows`.
 
-    ``windows`` are groups of texts, each of four sequences: numbers, token ids, segment ids (None:
-    all 0), and the indices of the tokens needed. The launcher forms batches and so the order.
+    The launcher forms batches, and so decides the order.
     """
-    for numbers, ids, types, rows in windows:
-        lengths = np.fromiter(map(len, ids), dtype=np.int32, count=len(ids))
 
-        def start(
-            part: NDArray[np.int64],
-            ids: Sequence[Ids] = ids,
-            types: Sequence[Ids] | None = types,
-            rows: Rows = rows,
-        ) -> Callable[[], Vectors]:
-            chosen = part.tolist()
-            return engine.launch_rows(
-                [ids[i] for i in chosen],
-                None if types is None else [types[i] for i in chosen],
-                [rows[i] for i in chosen],
-            )
+    def start(part: NDArray[np.int64]) -> Callable[[], Vectors]:
+        chosen = part.tolist()
+        return engine.launch_rows(
+            [ids[i] for i in chosen],
+            None if types is None else [types[i] for i in chosen],
+            [rows[i] for i in chosen],
+        )
 
-        waiting = None  # a batch is split only after the next one has started on the device
-        for batch in launcher.launch(lengths, start):
-            if waiting is not None:
-                yield from _split(*waiting)
-            waiting = batch.finish, [(numbers[i], len(rows[i])) for i in batch.rows.tolist()]
+    lengths = np.fromiter(map(len, ids), dtype=np.int32, count=len(ids))
+    waiting = None  # a batch is split only after the next one has started on the device
+    for batch in launcher.launch(lengths, start):
         if waiting is not None:
             yield from _split(*waiting)
+        waiting = batch.finish, [(i, len(rows[i])) for i in batch.rows.tolist()]
+    if waiting is not None:
+        yield from _split(*waiting)
 
 
 def _split(

@@ -207,19 +207,17 @@ def _to_scheme(sentence: _Sentence, scheme: Scheme, to: Scheme, bad_tags: BadTag
     fault = first_fault(sentence.tags, scheme)
     if fault is not None and bad_tags == "refuse":
         before = sentence.tags[fault - 1] if fault else "the start of the sentence"
+        is_last = fault == len(sentence.tags) - 1
+        end = " and before the end of the sentence" if is_last else ""
         raise CorpusError(
             f"{sentence.sources[fault]}: {scheme.upper()} does not allow the tag "
             f"{sentence.tags[fault]!r} of token {fault + 1}, {sentence.tokens[fault]!r}, after "
-            f"{before}{_if_last(sentence, fault)}. {_REPAIR}"
+            f"{before}{end}. {_REPAIR}"
         )
     tags = tuple(sentence.tags)
     if fault is not None or to != scheme:
         tags = convert(tags, scheme, to)
     return TaggedTokens(tuple(sentence.tokens), tags, sentence.sources[0])
-
-
-def _if_last(sentence: _Sentence, fault: int) -> str:
-    return " and before the end of the sentence" if fault == len(sentence.tags) - 1 else ""
 
 
 def _column_sentences(path: Path) -> Iterator[_Sentence]:

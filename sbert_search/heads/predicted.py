@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import IO, Literal, cast
 
@@ -38,25 +39,22 @@ COLUMNS: Mapping[TaskName, Mapping[str, tuple[str, ...]]] = {
 }
 """Default column names, in order of preference, for each task and each part of an input row."""
 
+_Input = tuple[int, str | None, Text]  # number and id of a row, and its text or pair of texts
+
 _ROWS, _CHARS = 1024, 1 << 22  # a batch ends when it has this many rows or characters
-_PLACE = [pa.field("row", pa.int64()), pa.field("id", pa.string())]
-_ENTITY = [
-    *(pa.field("label", pa.string()), pa.field("start", pa.int64()), pa.field("end", pa.int64())),
-    *(pa.field("text", pa.string()), pa.field("score", pa.float64())),
-]
-_FIELDS: Mapping[TaskName, list[pa.Field]] = {
+_PLACE = [("row", pa.int64()), ("id", pa.string())]
+_SPAN = [("start", pa.int64()), ("end", pa.int64())]
+_SCORE = ("score", pa.float64())
+_ENTITY = pa.struct([("label", pa.string()), *_SPAN, ("text", pa.string()), _SCORE])
+_FIELDS: Mapping[TaskName, list[tuple[str, pa.DataType]]] = {
     "classify": [
-        pa.field("label", pa.string()),
-        pa.field("score", pa.float64()),
-        pa.field("labels", pa.list_(pa.string())),
-        pa.field("scores", pa.map_(pa.string(), pa.float64())),
+        ("label", pa.string()),
+        _SCORE,
+        ("labels", pa.list_(pa.string())),
+        ("scores", pa.map_(pa.string(), pa.float64())),
     ],
-    "tag": [pa.field("entities", pa.list_(pa.struct(_ENTITY)))],
-    "qa": [
-        *(pa.field("answer", pa.string()), pa.field("start", pa.int64())),
-        *(pa.field("end", pa.int64()), pa.field("score", pa.float64())),
-        pa.field("margin", pa.float64()),
-    ],
+    "tag": [("entities", pa.list_(_ENTITY))],
+    "qa": [("answer", pa.string()), *_SPAN, _SCORE, ("margin", pa.float64())],
 }
 
 
@@ -145,7 +143,7 @@ class FilePredictor:
                     yield PredictedRow(number, row_id, shown, prediction)
                 advance(len(batch))
 
-    def _inputs(self, file: SourceFile) -> Iterator[tuple[int, str | None, Text]]:
+    def _inputs(self, file: SourceFile) -> Iterator[_Input]:
         """Yield for each row its number, its id, and its text or pair of texts."""
         names = field_names(file)
         if names is None:
@@ -203,9 +201,9 @@ class FilePredictor:
     ) -> int:
         schema, count = pa.schema([*_PLACE, *_FIELDS[self.predictor.task]]), 0
         with pq.ParquetWriter(cast(IO[bytes], target), schema) as writer:
-            for batch in _groups(rows):
-                table = [_record(row) for row in batch]
-                writer.write_table(pa.Table.from_pylist(table, schema=schema))
+            rows = iter(rows)
+            while batch := [_record(row) for row in islice(rows, 8 * _ROWS)]:
+                writer.write_table(pa.Table.from_pylist(batch, schema=schema))
                 count += len(batch)
         return count
 
@@ -235,10 +233,8 @@ def _record(row: PredictedRow) -> dict[str, object]:
     return record
 
 
-def _batches(
-    inputs: Iterable[tuple[int, str | None, Text]],
-) -> Iterator[list[tuple[int, str | None, Text]]]:
-    batch, chars = list[tuple[int, str | None, Text]](), 0
+def _batches(inputs: Iterable[_Input]) -> Iterator[list[_Input]]:
+    batch, chars = list[_Input](), 0
     for item in inputs:
         batch.append(item)
         chars += len(item[2]) if isinstance(item[2], str) else sum(map(len, item[2]))
@@ -247,17 +243,6 @@ def _batches(
             batch, chars = [], 0
     if batch:
         yield batch
-
-
-def _groups(rows: Iterable[PredictedRow]) -> Iterator[list[PredictedRow]]:
-    group: list[PredictedRow] = []
-    for row in rows:
-        group.append(row)
-        if len(group) == 8 * _ROWS:
-            yield group
-            group = []
-    if group:
-        yield group
 
 
 _NO_NAME = re.compile(r"\W")  # characters that "_" replaces in the name of a column

@@ -353,9 +353,8 @@ class Predictor:
         windows = [text.windows[number] for text, number in places]
         types = [window.types for window in windows] if model.gets_segment_ids else None
         ids, rows = [window.ids for window in windows], [rows_of(window) for window in windows]
-        batch = (range(len(places)), ids, types, rows)
-        for place, logits in per_token_logits(self._engine, self._launcher, [batch]):
-            text, number = places[place]
+        for n, logits in per_token_logits(self._engine, self._launcher, ids, types, rows):
+            text, number = places[n]
             text.logits[number] = logits
         return (
             best_answer(model, text, max_tokens=max_tokens, threshold=self.no_answer_threshold)
@@ -376,8 +375,9 @@ class Predictor:
                 window = order[start : start + self._launcher.window]
                 while left := [text for text in window if not text.done]:
                     ids, words, rows = encode_parts(model, left)
-                    batch = (range(len(left)), ids, None, rows)
-                    for n, logits in per_token_logits(self._engine, self._launcher, [batch]):
+                    for n, logits in per_token_logits(
+                        self._engine, self._launcher, ids, None, rows
+                    ):
                         left[n].logits[words[n]] = logits
                         left[n].known[words[n]] = True
                 advance(len(window))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal
 
 TaskName = Literal["classify", "tag", "qa"]
@@ -64,12 +64,7 @@ class TextEntities:
 
     def to_row(self, *, all_scores: bool = False) -> dict[str, object]:
         """Return the result as an object for JSON; ``all_scores`` changes nothing."""
-        names = ("label", "start", "end", "text", "score")
-        return {
-            "entities": [
-                {name: getattr(entity, name) for name in names} for entity in self.entities
-            ]
-        }
+        return {"entities": [asdict(entity) for entity in self.entities]}
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,45 +5,38 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from sbert_search.base.device import resolve_device
-from sbert_search.base.distributed import Ranks
 from sbert_search.base.seed import seed_all
 from sbert_search.errors import CorpusError
 from sbert_search.evaluate.metrics.classification import answer_f1, exact_match
 from sbert_search.heads.adversarial import symmetric_kl
 from sbert_search.heads.labelled_spans import read_questions
 from sbert_search.heads.training import (
-    CachedStates,
     HeadDataConfig,
     HeadInputs,
     HeadRecipe,
-    head_batches,
-    head_objective,
+    HeadTask,
     read_split,
     train_only,
 )
-from sbert_search.heads.training_rows import WindowConfig, WindowRows, window_logits
+from sbert_search.heads.training_rows import WindowConfig, WindowRows, token_logits, window_logits
 from sbert_search.heads.windows import Window
 from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.models.logit_losses import span_cross_entropy
-from sbert_search.models.side_file import SideFile, read_side_file, write_side_file
+from sbert_search.models.side_file import SideFile
 from sbert_search.models.token_classifier import QuestionAnswerer, best_spans
 from sbert_search.records import Question
-from sbert_search.text.tokens.batching import TOKENS_AT_ONCE, token_batches
 from sbert_search.train.loop.loop import Result
 from sbert_search.train.loop.objective import Rows
 from sbert_search.train.loop.schedule import DevMetrics, fingerprint_of
 from sbert_search.train.loop.step import Penalties
-from sbert_search.train.run import Training, start_run, train_and_publish
+from sbert_search.train.run import start_run
 
 ALWAYS = 1e6  # threshold of "no answer" with which every question is answered
 
@@ -67,19 +60,18 @@ def find_answers(
     All scores are NaN if a logit is not finite.
     """
     best = [BestSpan("", -np.inf, np.inf)] * len(questions)
-    device = model.out.weight.device
-    with torch.no_grad():
-        for part in token_batches(rows.table.lengths, TOKENS_AT_ONCE):
-            logits = model(rows.table.pack(part).to(device)).float().cpu().numpy()
-            if not np.isfinite(logits).all():
-                return [BestSpan("", math.nan, math.nan)] * len(questions)
-            ends = np.cumsum(rows.table.lengths[part])
-            for row, own in zip(part.tolist(), np.split(logits, ends[:-1]), strict=True):
-                window, owner = rows.windows[row], rows.question_ids[row]
-                found = _best_of_window(own, window, questions[owner].context, config)
-                null_score = min(found.null_score, best[owner].null_score)
-                kept = max(found, best[owner], key=lambda each: each.score)
-                best[owner] = kept._replace(null_score=null_score)
+    table = rows.table
+    logits_of_rows = token_logits(
+        model, table, lambda part: HeadInputs(table.pack(part)), table.lengths
+    )
+    for row, logits in logits_of_rows:
+        if not np.isfinite(logits).all():
+            return [BestSpan("", math.nan, math.nan)] * len(questions)
+        window, owner = rows.windows[row], rows.question_ids[row]
+        found = _best_of_window(logits, window, questions[owner].context, config)
+        null_score = min(found.null_score, best[owner].null_score)
+        kept = max(found, best[owner], key=lambda each: each.score)
+        best[owner] = kept._replace(null_score=null_score)
     return best
 
 
@@ -155,9 +147,6 @@ def answer_metrics(model: QuestionAnswerer, questions: Sequence[Question]) -> di
     return {"f1": f1, "exact_match": exact}
 
 
-_LOSS = "span"
-
-
 @dataclass(frozen=True, kw_only=True)
 class AnswerRecipe(HeadRecipe):
     """All settings of a training run of a model that answers questions."""
@@ -191,115 +180,75 @@ def train_answerer(
         TrainingError: As for `train.loop.loop.train`.
         CheckpointError: As for `train.loop.loop.train`.
     """
-    with start_run(recipe, out, resume=resume) as (ranks, resume):
-        rows, dev = _read(recipe.data)
+    with start_run(recipe, out, resume=resume, allow_inexact=allow_inexact) as run:
+        data, windows = recipe.data, recipe.windows
+        # Of one article, all questions are held out, or none is.
+        rows, dev = read_split(read_questions, lambda row: row.title or row.context, data)
         seed_all(recipe.seed, "init")
         model = QuestionAnswerer.start(
             resolve_model(recipe.model).path,
             labels=("LABEL_0", "LABEL_1"),
             max_len=recipe.max_len,
             side=SideFile(
-                overlap=recipe.windows.overlap,
-                max_question=recipe.windows.max_question,
-                max_answer=recipe.windows.max_answer,
+                overlap=windows.overlap,
+                max_question=windows.max_question,
+                max_answer=windows.max_answer,
             ),
             random_weights=recipe.random_weights,
         )
-        training = _training(recipe, model, rows, dev, out, ranks)
-        return train_and_publish(
-            training, recipe, out, ranks, resume=resume, allow_inexact=allow_inexact
-        )
+        return run.train(_Answering(recipe, model, rows).training(run, dev, data.files))
 
 
-def _read(data: HeadDataConfig) -> tuple[list[Question], list[Question]]:
-    """Read training and dev questions; of one article, all questions are held out, or none is."""
-    return read_split(read_questions, lambda row: row.title or row.context, data)
+class _Answering(HeadTask[Question, QuestionAnswerer]):
+    kind, loss = "qa", "span"
 
+    def __init__(
+        self, recipe: AnswerRecipe, model: QuestionAnswerer, rows: Sequence[Question]
+    ) -> None:
+        self.config = recipe.windows
+        windows = WindowRows.of(model, rows, self.config)
+        table, targets = windows.table, windows.targets(rows)
+        if recipe.tune != "full":
+            train_only(model, [*model.out.parameters()])
+        super().__init__(recipe, model, rows, table, targets, n_states=table.lengths)
 
-def _training(
-    recipe: AnswerRecipe,
-    model: QuestionAnswerer,
-    rows: Sequence[Question],
-    dev: Sequence[Question],
-    out: Path,
-    ranks: Ranks,
-) -> Training:
-    windows = WindowRows.of(model, rows, recipe.windows)
-    table, targets = windows.table, windows.targets(rows)
-    states: CachedStates | None = None
-    penalties: Penalties | None = None
+    def frozen_inputs(self, rows: Rows, states: Tensor) -> HeadInputs:
+        # `window_logits` reads the lengths of the windows from their tokens.
+        return HeadInputs(self.table.pack(rows), states=states)
 
-    def take(rows: Rows) -> HeadInputs:
-        return HeadInputs(table.pack(rows), states=None if states is None else states.take(rows))
+    def logits(self, inputs: HeadInputs, module: nn.Module) -> Tensor:
+        return window_logits(inputs, module)
 
-    if recipe.tune != "full":
-        train_only(model, [*model.out.parameters()])
-        lengths = table.lengths
-        states = CachedStates.compute(recipe, model, take, lengths, lengths, out, ranks)
-        if recipe.tune == "probe":
-            # The loss is the mean of those of start and end; the penalty is for the sum.
-            penalties = {model.out.weight: states.penalty() / 2}
-    return Training(
-        kind="qa",
-        model=model,
-        objective=head_objective(
-            recipe,
-            _LOSS,
-            model.encoder,
-            _sum_losses,
-            logits_of=window_logits,
-            divergence=_mean_divergence,
-        ),
-        batches=head_batches(
-            recipe,
-            _LOSS,
-            table,
-            targets,
-            states,
-            lambda rows: (take(rows), torch.from_numpy(targets[rows])),
-        ),
-        files=recipe.data.files,
-        n_rows=len(rows),
-        dev=_evaluation(model, dev, recipe.windows) if dev else None,
-        save_model=model.save,
-        penalties=penalties,
-        calibrate=partial(_choose_threshold, dev, recipe) if dev else None,
-    )
+    def sum_losses(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, int]:
+        losses = span_cross_entropy(logits[0], logits[1], targets[:, 0], targets[:, 1])
+        return losses.sum(), len(losses)
 
+    # The loss is the mean of those of start and end, and so are divergence and penalty.
 
-def _sum_losses(logits: Tensor, goal: Tensor) -> tuple[Tensor, int]:
-    losses = span_cross_entropy(logits[0], logits[1], goal[:, 0], goal[:, 1])
-    return losses.sum(), len(losses)
+    @staticmethod
+    def divergence(logits: Tensor, others: Tensor) -> Tensor:
+        return symmetric_kl(logits, others) / 2
 
+    def penalties(self, penalty: float) -> Penalties:
+        return {self.model.out.weight: penalty / 2}
 
-def _mean_divergence(logits: Tensor, others: Tensor) -> Tensor:
-    """Mean of those of start and end, as the loss is."""
-    return symmetric_kl(logits, others) / 2
+    def dev_metrics(self, dev: Sequence[Question]) -> DevMetrics:
+        if not any(question.answers for question in dev):
+            raise CorpusError(
+                f"{dev[0].source}: none of the {len(dev):,} dev questions from here on has an "
+                "answer, so every model would have the dev metric 1. Give dev data with answers, "
+                "or train without: --set data.held_out=0, and no data.dev."
+            )
+        rows = WindowRows.of(self.model, dev, self.config)
 
+        def metrics(module: nn.Module) -> dict[str, float]:
+            assert isinstance(module, QuestionAnswerer)
+            f1, exact, _ = score_answers(find_answers(module, dev, rows, self.config), dev)
+            return {"f1": f1, "exact_match": exact}
 
-def _evaluation(
-    model: QuestionAnswerer, dev: Sequence[Question], config: WindowConfig
-) -> DevMetrics:
-    """Make the function that computes F1 and exact match at the best threshold."""
-    if not any(question.answers for question in dev):
-        raise CorpusError(
-            f"{dev[0].source}: none of the {len(dev):,} dev questions from here on has an answer, "
-            "so every model would have the dev metric 1. Give dev data with answers, or train "
-            "without: --set data.held_out=0, and no data.dev."
-        )
-    rows = WindowRows.of(model, dev, config)
+        return DevMetrics(("f1", "exact_match"), metrics, fingerprint_of(dev), rows=len(dev))
 
-    def metrics(module: nn.Module) -> dict[str, float]:
-        assert isinstance(module, QuestionAnswerer)
-        f1, exact, _ = score_answers(find_answers(module, dev, rows, config), dev)
-        return {"f1": f1, "exact_match": exact}
-
-    return DevMetrics(("f1", "exact_match"), metrics, fingerprint_of(dev), rows=len(dev))
-
-
-def _choose_threshold(dev: Sequence[Question], recipe: AnswerRecipe, folder: Path) -> None:
-    model, config = QuestionAnswerer.load(folder), recipe.windows
-    model.to(resolve_device(recipe.device))
-    found = find_answers(model, dev, WindowRows.of(model, dev, config), config)
-    threshold = score_answers(found, dev)[2]
-    write_side_file(folder, replace(read_side_file(folder), no_answer_threshold=threshold))
+    def fit(self, side: SideFile, model: QuestionAnswerer, dev: Sequence[Question]) -> SideFile:
+        rows = WindowRows.of(model, dev, self.config)
+        found = find_answers(model, dev, rows, self.config)
+        return replace(side, no_answer_threshold=score_answers(found, dev)[2])

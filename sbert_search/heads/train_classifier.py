@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
-from sbert_search.base.device import resolve_device
 from sbert_search.base.distributed import Ranks
 from sbert_search.base.progress import note
 from sbert_search.base.seed import seed_all
@@ -21,15 +18,12 @@ from sbert_search.evaluate.metrics.correlation import METRICS, GoldScores
 from sbert_search.heads import adversarial
 from sbert_search.heads.calibration import fit_temperature
 from sbert_search.heads.training import (
-    CachedStates,
     ClassWeights,
     FrozenClassifier,
     HeadDataConfig,
-    HeadInputs,
     HeadRecipe,
+    HeadTask,
     class_weights,
-    head_batches,
-    head_objective,
     read_split,
 )
 from sbert_search.heads.training_rows import (
@@ -46,14 +40,13 @@ from sbert_search.models.logit_losses import (
     squared_error,
 )
 from sbert_search.models.sequence_classifier import SequenceClassifier, trained_pooling
-from sbert_search.models.side_file import Pooling, SideFile, read_side_file, write_side_file
+from sbert_search.models.side_file import Pooling, SideFile
 from sbert_search.records import LabelledText
 from sbert_search.text.labelled.texts import LabelKind, classes_of, read_labelled_texts
 from sbert_search.train.loop.loop import Result
-from sbert_search.train.loop.objective import Rows
 from sbert_search.train.loop.schedule import DevMetrics, fingerprint_of
 from sbert_search.train.loop.step import Penalties
-from sbert_search.train.run import Training, start_run, train_and_publish
+from sbert_search.train.run import start_run
 
 _LOSSES: Mapping[LabelKind, Callable[[Tensor, Tensor, Tensor | None], Tensor]] = {
     "class": class_cross_entropy,
@@ -149,7 +142,7 @@ def train_classifier(
             or all dev rows the same number.
         CheckpointError: As for `train.loop.loop.train`.
     """
-    with start_run(recipe, out, resume=resume) as (ranks, resume):
+    with start_run(recipe, out, resume=resume, allow_inexact=allow_inexact) as run:
         rows, dev = _read(recipe)
         labels = _labels(recipe, [*rows, *dev])
         seed_all(recipe.seed, "init")
@@ -159,65 +152,65 @@ def train_classifier(
             labels=labels,
             kind=recipe.task,
             max_len=recipe.max_len,
-            side=_side(recipe, path, ranks),
+            side=_side(recipe, path, run.ranks),
             random_weights=recipe.random_weights,
         )
-        training = _training(recipe, model, rows, dev, out, ranks)
-        return train_and_publish(
-            training, recipe, out, ranks, resume=resume, allow_inexact=allow_inexact
-        )
+        return run.train(_Classifying(recipe, model, rows).training(run, dev, recipe.data.files))
 
 
-def _training(
-    recipe: ClassifyRecipe,
-    model: SequenceClassifier,
-    rows: Sequence[LabelledText],
-    dev: Sequence[LabelledText],
-    out: Path,
-    ranks: Ranks,
-) -> Training:
-    kind, name = recipe.task, _LOSS_NAMES[recipe.task]
-    table, targets = encode_rows(model, rows), targets_of(model, rows)
-    check_targets(kind, rows, targets)
-    weights = class_weights(recipe.class_weights, kind, model.labels, targets)
-    trained: SequenceClassifier | FrozenClassifier = model
-    states: CachedStates | None = None
-    penalties: Penalties | None = None
+class _Classifying(HeadTask[LabelledText, SequenceClassifier]):
+    kind = "classify"
 
-    def take(rows: Rows) -> HeadInputs:
-        return HeadInputs(table.pack(rows))
+    def __init__(
+        self, recipe: ClassifyRecipe, model: SequenceClassifier, rows: Sequence[LabelledText]
+    ) -> None:
+        kind = recipe.task
+        self.loss, self.divergence = _LOSS_NAMES[kind], _DIVERGENCES[kind]
+        self.calibrates = kind != "number"
+        table, targets = encode_rows(model, rows), targets_of(model, rows)
+        check_targets(kind, rows, targets)
+        self.weights = class_weights(recipe.class_weights, kind, model.labels, targets)
+        self.frozen: FrozenClassifier | None = None
+        if recipe.tune != "full":
+            self.frozen = FrozenClassifier(model, probe=recipe.tune == "probe")
+        n_states = np.ones(len(rows), dtype=np.int64)
+        super().__init__(recipe, model, rows, table, targets, n_states, self.frozen)
 
-    if recipe.tune != "full":
-        trained = FrozenClassifier(model, probe=recipe.tune == "probe")
-        ones = np.ones(len(rows), dtype=np.int64)
-        states = CachedStates.compute(recipe, model, take, table.lengths, ones, out, ranks)
-        if recipe.tune == "probe":
-            # The loss of several classes is their mean; the penalty is for the sum.
-            penalty = states.penalty() / (len(model.labels) if kind == "several" else 1)
-            penalties = {trained.probe.weight: penalty}
+    def sum_losses(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, int]:
+        scale = None if self.weights is None else self.weights.to(logits.device)
+        return _LOSSES[self.model.kind](logits, targets, scale).sum(), len(targets)
 
-    def collate(rows: Rows) -> tuple[HeadInputs, Tensor]:
-        inputs = take(rows) if states is None else HeadInputs(states=states.take(rows))
-        return inputs, torch.from_numpy(targets[rows])
+    def penalties(self, penalty: float) -> Penalties:
+        assert self.frozen is not None
+        # The loss of several classes is their mean; the penalty is for the sum.
+        n_summed = len(self.model.labels) if self.model.kind == "several" else 1
+        return {self.frozen.probe.weight: penalty / n_summed}
 
-    def sum_losses(logits: Tensor, goal: Tensor) -> tuple[Tensor, int]:
-        scale = None if weights is None else weights.to(logits.device)
-        return _LOSSES[kind](logits, goal, scale).sum(), len(goal)
+    def dev_metrics(self, dev: Sequence[LabelledText]) -> DevMetrics:
+        model = self.model
+        table, gold = encode_rows(model, dev), targets_of(model, dev)
+        scores = GoldScores(gold, [row.source for row in dev]) if model.kind == "number" else None
 
-    return Training(
-        kind="classify",
-        model=trained,
-        objective=head_objective(
-            recipe, name, model.encoder, sum_losses, divergence=_DIVERGENCES[kind]
-        ),
-        batches=head_batches(recipe, name, table, targets, states, collate),
-        files=recipe.data.files,
-        n_rows=len(rows),
-        dev=_evaluation(model, dev) if dev else None,
-        save_model=trained.save,
-        penalties=penalties,
-        calibrate=partial(_calibrate, dev, recipe.device) if dev and kind != "number" else None,
-    )
+        def metrics(module: nn.Module) -> dict[str, float]:
+            complete = module.complete() if isinstance(module, FrozenClassifier) else module
+            assert isinstance(complete, SequenceClassifier)
+            logits = predict_logits(complete, table)
+            if scores is not None:
+                return scores.correlations(logits[:, 0])
+            return dev_metrics(complete.kind, logits, gold)
+
+        names = _DEV_METRICS[model.kind]
+        return DevMetrics(names, metrics, fingerprint_of(dev), rows=len(dev))
+
+    def fit(
+        self, side: SideFile, model: SequenceClassifier, dev: Sequence[LabelledText]
+    ) -> SideFile:
+        logits = predict_logits(model, encode_rows(model, dev))
+        temperature = fit_temperature(logits, targets_of(model, dev), model.kind)
+        return replace(side, temperature=temperature)
+
+    def save(self, path: Path) -> None:
+        (self.frozen or self.model).save(path)
 
 
 def _read(recipe: ClassifyRecipe) -> tuple[list[LabelledText], list[LabelledText]]:
@@ -272,26 +265,3 @@ def _side(recipe: ClassifyRecipe, model: Path, ranks: Ranks) -> SideFile:
         )
     scaled = recipe.tune == "probe" and unit_length and pooling == trained
     return SideFile(pooling=pooling, unit_length=scaled)
-
-
-def _evaluation(model: SequenceClassifier, dev: Sequence[LabelledText]) -> DevMetrics:
-    table, gold = encode_rows(model, dev), targets_of(model, dev)
-    scores = GoldScores(gold, [row.source for row in dev]) if model.kind == "number" else None
-
-    def metrics(module: nn.Module) -> dict[str, float]:
-        complete = module.complete() if isinstance(module, FrozenClassifier) else module
-        assert isinstance(complete, SequenceClassifier)
-        logits = predict_logits(complete, table)
-        if scores is not None:
-            return scores.correlations(logits[:, 0])
-        return dev_metrics(complete.kind, logits, gold)
-
-    names = _DEV_METRICS[model.kind]
-    return DevMetrics(names, metrics, fingerprint_of(dev), rows=len(dev))
-
-
-def _calibrate(dev: Sequence[LabelledText], device: str, folder: Path) -> None:
-    model = SequenceClassifier.load(folder)
-    logits = predict_logits(model.to(resolve_device(device)), encode_rows(model, dev))
-    temperature = fit_temperature(logits, targets_of(model, dev), model.kind)
-    write_side_file(folder, replace(read_side_file(folder), temperature=temperature))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -15,28 +14,24 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from sbert_search.base.device import resolve_device
-from sbert_search.base.distributed import Ranks
 from sbert_search.base.seed import seed_all
 from sbert_search.errors import ConfigError, CorpusError, TrainingError
 from sbert_search.heads.calibration import fit_temperature
 from sbert_search.heads.labelled_spans import read_tagged_tokens
 from sbert_search.heads.training import (
-    CachedStates,
     ClassWeights,
     HeadDataConfig,
     HeadInputs,
     HeadRecipe,
+    HeadTask,
     class_weights,
-    head_batches,
-    head_objective,
     read_split,
     train_only,
 )
 from sbert_search.heads.training_rows import WordRows, predict_emissions, tag_metrics
 from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.models.logit_losses import class_cross_entropy
-from sbert_search.models.side_file import SideFile, read_side_file, write_side_file
+from sbert_search.models.side_file import SideFile
 from sbert_search.models.token_classifier import TokenClassifier
 from sbert_search.records import TaggedTokens
 from sbert_search.tag_schemes import (
@@ -52,9 +47,7 @@ from sbert_search.train.loop.loop import Result
 from sbert_search.train.loop.objective import Rows
 from sbert_search.train.loop.schedule import DevMetrics, fingerprint_of
 from sbert_search.train.loop.step import Penalties
-from sbert_search.train.run import Training, start_run, train_and_publish
-
-_LOSS = "tags"
+from sbert_search.train.run import start_run
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,7 +107,7 @@ def train_tagger(
             has a type that is not in ``data.types``.
         CheckpointError: As for `train.loop.loop.train`.
     """
-    with start_run(recipe, out, resume=resume) as (ranks, resume):
+    with start_run(recipe, out, resume=resume, allow_inexact=allow_inexact) as run:
         rows, dev = _read(recipe)
         labels = _labels(recipe, [*rows, *dev])
         seed_all(recipe.seed, "init")
@@ -125,10 +118,7 @@ def train_tagger(
             side=SideFile(scheme=recipe.data.to, crf=recipe.crf),
             random_weights=recipe.random_weights,
         )
-        training = _training(recipe, model, rows, dev, out, ranks)
-        return train_and_publish(
-            training, recipe, out, ranks, resume=resume, allow_inexact=allow_inexact
-        )
+        return run.train(_Tagging(recipe, model, rows).training(run, dev, recipe.data.files))
 
 
 def _read(recipe: TagRecipe) -> tuple[list[TaggedTokens], list[TaggedTokens]]:
@@ -164,65 +154,75 @@ def _labels(recipe: TagRecipe, rows: Sequence[TaggedTokens]) -> tuple[str, ...]:
     return tag_names(types or sources, recipe.data.to)
 
 
-def _training(
-    recipe: TagRecipe,
-    model: TokenClassifier,
-    rows: Sequence[TaggedTokens],
-    dev: Sequence[TaggedTokens],
-    out: Path,
-    ranks: Ranks,
-) -> Training:
-    word_rows = WordRows.of(model, rows)
-    used = [n for n, words in enumerate(word_rows.words) if len(words)]
-    if not used:
-        raise CorpusError(
-            f"{rows[0].source}: the tokenizer of the model makes no token of any sentence; use a "
-            "model for the language of the data."
-        )
-    if len(used) < len(rows):  # nothing can be learned from a sentence without tokens
-        rows = [rows[n] for n in used]
-        word_rows = WordRows.of(model, rows)
-    targets = tag_targets(model, rows, word_rows)
-    n_words = np.array([len(own) for own in targets])
-    flat = np.concatenate(targets)
-    weights = class_weights(recipe.class_weights, "class", model.labels, flat)
-    states: CachedStates | None = None
-    penalties: Penalties | None = None
-    if recipe.tune != "full":
-        crf = [] if model.crf is None else [*model.crf.parameters()]
-        train_only(model, [*model.out.parameters(), *crf])
-        lengths = word_rows.table.lengths
-        states = CachedStates.compute(recipe, model, word_rows.take, lengths, n_words, out, ranks)
-        if recipe.tune == "probe":
-            penalties = {model.out.weight: states.penalty(), **dict.fromkeys(crf, 1.0)}
+class _Tagging(HeadTask[TaggedTokens, TokenClassifier]):
+    kind, loss = "tag", "tags"
 
-    def collate(rows: Rows) -> tuple[HeadInputs, Tensor]:
-        inputs = word_rows.take(rows) if states is None else HeadInputs(states=states.take(rows))
-        own = [torch.from_numpy(targets[row]) for row in rows.tolist()]
-        return inputs, pad_sequence(own, batch_first=True, padding_value=-1)
+    def __init__(
+        self, recipe: TagRecipe, model: TokenClassifier, rows: Sequence[TaggedTokens]
+    ) -> None:
+        self.calibrates = not recipe.crf
+        self.word_rows = WordRows.of(model, rows)
+        used = [n for n, words in enumerate(self.word_rows.words) if len(words)]
+        if not used:
+            raise CorpusError(
+                f"{rows[0].source}: the tokenizer of the model makes no token of any sentence; use "
+                "a model for the language of the data."
+            )
+        if len(used) < len(rows):  # nothing can be learned from a sentence without tokens
+            rows = [rows[n] for n in used]
+            self.word_rows = WordRows.of(model, rows)
+        self.tags = tag_targets(model, rows, self.word_rows)
+        self.n_terms = np.array([len(own) for own in self.tags])
+        flat = np.concatenate(self.tags)
+        self.weights = class_weights(recipe.class_weights, "class", model.labels, flat)
+        self.crf = [] if model.crf is None else [*model.crf.parameters()]
+        if recipe.tune != "full":
+            train_only(model, [*model.out.parameters(), *self.crf])
+        super().__init__(recipe, model, rows, self.word_rows.table, flat, self.n_terms)
 
-    def sum_losses(emissions: Tensor, goal: Tensor) -> tuple[Tensor, int]:
-        inside, emissions = goal >= 0, emissions.float()  # inside: (sentences, longest)
-        if model.crf is None:
-            scale = None if weights is None else weights.to(emissions.device)
-            return class_cross_entropy(emissions, goal[inside], scale).sum(), len(emissions)
-        padded = emissions.new_zeros(*goal.shape, emissions.shape[1])
+    def inputs(self, rows: Rows) -> HeadInputs:
+        return self.word_rows.take(rows)
+
+    def targets_of(self, rows: Rows) -> Tensor:
+        own = [torch.from_numpy(self.tags[row]) for row in rows.tolist()]
+        return pad_sequence(own, batch_first=True, padding_value=-1)
+
+    def sum_losses(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, int]:
+        inside, emissions = targets >= 0, logits.float()  # inside: (sentences, longest)
+        crf = self.model.crf
+        if crf is None:
+            scale = None if self.weights is None else self.weights.to(emissions.device)
+            return class_cross_entropy(emissions, targets[inside], scale).sum(), len(emissions)
+        padded = emissions.new_zeros(*targets.shape, emissions.shape[1])
         padded = padded.masked_scatter(inside.unsqueeze(2), emissions)
-        total = model.crf.loss(padded, goal.clamp(min=0), inside.sum(dim=1)).sum()
+        total = crf.loss(padded, targets.clamp(min=0), inside.sum(dim=1)).sum()
         return total, len(emissions)
 
-    return Training(
-        kind="tag",
-        model=model,
-        objective=head_objective(recipe, _LOSS, model.encoder, sum_losses),
-        batches=head_batches(recipe, _LOSS, word_rows.table, flat, states, collate, n_words),
-        files=recipe.data.files,
-        n_rows=len(rows),
-        dev=_evaluation(model, dev) if dev else None,
-        save_model=model.save,
-        penalties=penalties,
-        calibrate=partial(_calibrate, dev, recipe.device) if dev and not recipe.crf else None,
-    )
+    def penalties(self, penalty: float) -> Penalties:
+        return {self.model.out.weight: penalty, **dict.fromkeys(self.crf, 1.0)}
+
+    def dev_metrics(self, dev: Sequence[TaggedTokens]) -> DevMetrics:
+        rows = WordRows.of(self.model, dev)
+        known = zip(dev, rows.words, strict=True)
+        if all(row.tags[word] == OUTSIDE for row, words in known for word in words):
+            raise CorpusError(
+                f"{dev[0].source}: in the {len(dev):,} dev rows from here on, no word that has a "
+                "token is in an entity, so every model would have the dev metric 0. Give dev data "
+                "with entities, or train without: --set data.held_out=0, and no data.dev."
+            )
+
+        def metrics(module: nn.Module) -> dict[str, float]:
+            assert isinstance(module, TokenClassifier)
+            return tag_metrics(module, dev, rows)
+
+        names = ("f1", "precision", "recall")
+        return DevMetrics(names, metrics, fingerprint_of(dev), rows=len(dev))
+
+    def fit(self, side: SideFile, model: TokenClassifier, dev: Sequence[TaggedTokens]) -> SideFile:
+        rows = WordRows.of(model, dev)
+        logits, tags = predict_emissions(model, rows), tag_targets(model, dev, rows)
+        temperature = fit_temperature(np.concatenate(logits), np.concatenate(tags))
+        return replace(side, temperature=temperature)
 
 
 def tag_targets(
@@ -252,29 +252,3 @@ def _keep_words(tags: Sequence[str], words: Sequence[int], scheme: Scheme) -> tu
     ]
     kept = [Entity(*span) for span in spans if span[1] < span[2]]
     return tags_of(kept, len(words), scheme)
-
-
-def _evaluation(model: TokenClassifier, dev: Sequence[TaggedTokens]) -> DevMetrics:
-    rows = WordRows.of(model, dev)
-    known = zip(dev, rows.words, strict=True)
-    if all(row.tags[word] == OUTSIDE for row, words in known for word in words):
-        raise CorpusError(
-            f"{dev[0].source}: in the {len(dev):,} dev rows from here on, no word that has a token "
-            "is in an entity, so every model would have the dev metric 0. Give dev data with "
-            "entities, or train without: --set data.held_out=0, and no data.dev."
-        )
-
-    def metrics(module: nn.Module) -> dict[str, float]:
-        assert isinstance(module, TokenClassifier)
-        return tag_metrics(module, dev, rows)
-
-    names = ("f1", "precision", "recall")
-    return DevMetrics(names, metrics, fingerprint_of(dev), rows=len(dev))
-
-
-def _calibrate(dev: Sequence[TaggedTokens], device: str, folder: Path) -> None:
-    model = TokenClassifier.load(folder)
-    rows = WordRows.of(model, dev)
-    logits = np.concatenate(predict_emissions(model.to(resolve_device(device)), rows))
-    temperature = fit_temperature(logits, np.concatenate(tag_targets(model, dev, rows)), "class")
-    write_side_file(folder, replace(read_side_file(folder), temperature=temperature))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from sbert_search.base import arrays as npy
 from sbert_search.base import files
 from sbert_search.base.device import resolve_device, to_device
-from sbert_search.base.distributed import Ranks
 from sbert_search.base.progress import note, progress
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.heads import adversarial
@@ -25,15 +24,21 @@ from sbert_search.heads.adversarial import AdversarialConfig
 from sbert_search.models.encoder.encoder import Encoder
 from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.sequence_classifier import SequenceClassifier
-from sbert_search.models.token_classifier import PerTokenModel
+from sbert_search.models.side_file import SideFile, read_side_file, write_side_file
+from sbert_search.models.token_classifier import PerTokenModel, QuestionAnswerer, TokenClassifier
 from sbert_search.text.labelled.texts import LabelKind
 from sbert_search.text.tokens.batching import TOKENS_AT_ONCE, token_batches
 from sbert_search.train.data.token_table import TokenTable
 from sbert_search.train.loop.loop import TrainConfig
-from sbert_search.train.loop.objective import Batch, Batches, Losses, Objective, Rows, Sum
-from sbert_search.train.loop.schedule import FEWEST_ROWS
+from sbert_search.train.loop.objective import Batch, Batches, Losses, Rows, Sum
+from sbert_search.train.loop.schedule import FEWEST_ROWS, DevMetrics
+from sbert_search.train.loop.step import Penalties
+from sbert_search.train.recipe import Kind
+from sbert_search.train.run import Run, Training
 
+Head = SequenceClassifier | PerTokenModel
 T = TypeVar("T")
+M = TypeVar("M", SequenceClassifier, TokenClassifier, QuestionAnswerer)
 Tune = Literal["full", "head", "probe"]
 ClassWeights = Literal["none", "balanced"] | tuple[float, ...]
 
@@ -157,21 +162,21 @@ class HeadInputs(NamedTuple):
     places: Tensor | None = None  # of the tokens that the head reads, int64 (n,); None: all
     states: Tensor | None = None  # float (n, hidden)
 
-    def encode(self, model: SequenceClassifier | PerTokenModel) -> Tensor:
+    def encode(self, model: Head) -> Tensor:
         """Compute the states that the head reads, float (n, hidden)."""
-        assert self.tokens is not None
-        if isinstance(model, SequenceClassifier):
-            return model.states(self.tokens)
-        return model.states(self.tokens, self.places)
+        states: Tensor = model.states(*self._arguments())
+        return states
 
     def logits(self, model: nn.Module) -> Tensor:
         """Compute the logits of a head, float32 (n, labels)."""
         if self.states is not None:
             assert isinstance(model, SequenceClassifier | PerTokenModel | FrozenClassifier)
             return model.classify(self.states)
-        places = () if self.places is None else (self.places,)
-        logits: Tensor = model(self.tokens, *places)
+        logits: Tensor = model(*self._arguments())
         return logits
+
+    def _arguments(self) -> tuple[Any, ...]:
+        return (self.tokens,) if self.places is None else (self.tokens, self.places)
 
 
 class CachedStates:
@@ -189,22 +194,21 @@ class CachedStates:
     @classmethod
     def compute(
         cls,
-        recipe: HeadRecipe,
-        model: SequenceClassifier | PerTokenModel,
+        run: Run,
+        model: Head,
         take: Callable[[Rows], HeadInputs],
         lengths: NDArray[np.int64],
-        items: Sequence[int] | NDArray[np.int64],
-        out: Path,
-        ranks: Ranks,
+        n_states: NDArray[np.int64],
     ) -> CachedStates:
         """Compute the states of all rows, without dropout, and write them to a temporary file.
 
-        ``lengths`` counts the tokens of each row, and ``items`` its states. The file's name is
-        removed at the end; the system frees its space when the states are no longer used.
+        ``lengths`` counts the tokens of each row. The file's name is removed at the end; the system
+        frees its space when the states are no longer used.
         """
-        device, path = resolve_device(recipe.device), out / f"states-{ranks.rank}.npy"
+        device = resolve_device(run.recipe.device)
+        path = run.out / f"states-{run.ranks.rank}.npy"
         model.to(device).eval()
-        starts = np.cumsum([0, *items], dtype=np.int64)
+        starts = np.cumsum([0, *n_states], dtype=np.int64)
         hidden = model.encoder.config.hidden_size
         shape = (int(starts[-1]), hidden)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -241,10 +245,6 @@ class CachedStates:
         """
         blocks = np.array_split(self.states, len(self.states) // 4096 + 1)
         return sum(float(np.vdot(each, each)) for each in blocks) / len(self.states)
-
-    def fingerprint(self, data: str) -> str:
-        """Add the encoder to the checksum of the data: no run resumes with another encoder."""
-        return f"{data}, frozen encoder {self.encoder}"
 
     def take(self, rows: Rows) -> Tensor:
         """Return the states of some rows, float32 (states of these rows, hidden)."""
@@ -306,62 +306,138 @@ class FrozenClassifier(nn.Module):
         self.complete().save(path)
 
 
-def head_batches(
-    recipe: HeadRecipe,
-    loss: str,
-    table: TokenTable,
-    labels: NDArray[np.generic],
-    states: CachedStates | None,
-    collate: Callable[[Rows], tuple[HeadInputs, Tensor]],
-    terms: NDArray[np.int64] | None = None,
-) -> Batches:
-    """Plan batches whose rows are sorted by length; ``collate`` makes their inputs and targets.
+class HeadTask(Generic[T, M]):
+    """The training of a head, whose subclass for each kind of head fills in what differs.
 
-    ``labels`` are the targets of all rows, and ``terms`` the terms of each in the loss; None: one.
+    Args:
+        recipe: All settings.
+        model: The model with the head.
+        rows: The rows to train on.
+        table: Their tokens.
+        targets: Their targets, for the checksum of the data.
+        n_states: Number of states of each row that the head reads, (rows,).
+        trained: The module that is trained, of which ``model`` is a part; None: ``model``.
     """
-    fingerprint, lengths = table.fingerprint(labels), table.lengths
-    if states is not None:
-        fingerprint = states.fingerprint(fingerprint)
-    names = [loss] + [adversarial.LOSS] * (recipe.adversarial.kind != "none")
 
-    def batch(rows: Rows, epoch: int) -> Batch:
-        rows = rows[np.argsort(lengths[rows], kind="stable")]
-        inputs, targets = collate(rows)
-        count = len(rows) if terms is None else int(terms[rows].sum())
-        return Batch(inputs, rows, dict.fromkeys(names, count), targets)
+    kind: Kind
+    loss: str  # name of the loss
+    calibrates = True  # whether a setting is fitted to the dev data, if there are any
+    divergence: adversarial.Divergence = staticmethod(adversarial.symmetric_kl)
+    n_terms: NDArray[np.int64] | None = None  # of each row in the loss, (rows,); None: one
 
-    return Batches(lengths, batch, recipe.batching, seed=recipe.seed, fingerprint=fingerprint)
+    def __init__(
+        self,
+        recipe: HeadRecipe,
+        model: M,
+        rows: Sequence[T],
+        table: TokenTable,
+        targets: NDArray[np.generic],
+        n_states: NDArray[np.int64],
+        trained: nn.Module | None = None,
+    ) -> None:
+        self.model: M = model
+        self.recipe, self.rows, self.table = recipe, rows, table
+        self.targets, self.n_states, self.lengths = targets, n_states, table.lengths
+        self.trained = trained or model
+        self.names = [self.loss] + [adversarial.LOSS] * (recipe.adversarial.kind != "none")
+        self.states: CachedStates | None = None  # of a frozen encoder
 
+    def inputs(self, rows: Rows) -> HeadInputs:
+        """Make the inputs of some rows from their tokens."""
+        return HeadInputs(self.table.pack(rows))
 
-def head_objective(
-    recipe: HeadRecipe,
-    loss: str,
-    encoder: Encoder,
-    sum_losses: Callable[[Tensor, Tensor], tuple[Tensor, int]],
-    *,
-    logits_of: Callable[[HeadInputs, nn.Module], Tensor] = HeadInputs.logits,
-    divergence: adversarial.Divergence = adversarial.symmetric_kl,
-) -> Objective:
-    """Make the objective of a head: the loss of logits and targets, and that of perturbations.
+    def frozen_inputs(self, rows: Rows, states: Tensor) -> HeadInputs:
+        """Make the inputs of some rows from the states of their tokens."""
+        return HeadInputs(states=states)
 
-    ``sum_losses`` returns the sum of the losses and the number of its terms.
-    """
-    config = recipe.adversarial
+    def targets_of(self, rows: Rows) -> Tensor:
+        """Return the targets of some rows."""
+        return torch.from_numpy(self.targets[rows])
 
-    def objective(model: nn.Module, batch: Batch) -> Losses:
-        inputs = batch.inputs
+    def logits(self, inputs: HeadInputs, module: nn.Module) -> Tensor:
+        """Compute the logits that the loss reads."""
+        return inputs.logits(module)
+
+    def sum_losses(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, int]:
+        """Return the sum of the losses of some rows, and the number of its terms."""
+        raise NotImplementedError
+
+    def penalties(self, penalty: float) -> Penalties:
+        """Return the L2 penalties of a probe; ``penalty`` is for a loss of one term a state."""
+        raise NotImplementedError
+
+    def dev_metrics(self, dev: Sequence[T]) -> DevMetrics:
+        """Make the function that computes the dev metrics."""
+        raise NotImplementedError
+
+    def fit(self, side: SideFile, model: M, dev: Sequence[T]) -> SideFile:
+        """Fit a setting of the best model, such as its temperature, to the dev data."""
+        raise NotImplementedError
+
+    def training(self, run: Run, dev: Sequence[T], files: Sequence[Path]) -> Training:
+        """Make the training; if the encoder is frozen, compute its states of all rows.
+
+        ``files`` are those of the training data.
+        """
+        recipe, fingerprint = self.recipe, self.table.fingerprint(self.targets)
+        penalties: Penalties | None = None
+        if recipe.tune != "full":
+            self.states = states = CachedStates.compute(
+                run, self.model, self.inputs, self.lengths, self.n_states
+            )
+            fingerprint += f", frozen encoder {states.encoder}"  # no run resumes with another one
+            if recipe.tune == "probe":
+                penalties = self.penalties(states.penalty())
+        return Training(
+            kind=self.kind,
+            model=self.trained,
+            objective=self.objective,
+            batches=Batches(
+                self.lengths,
+                self.batch,
+                recipe.batching,
+                seed=recipe.seed,
+                fingerprint=fingerprint,
+            ),
+            save_model=self.save,
+            dev=self.dev_metrics(dev) if dev else None,
+            files=files,
+            n_rows=len(self.rows),
+            penalties=penalties,
+            calibrate=partial(self._calibrate, dev) if self.calibrates else None,
+        )
+
+    def batch(self, rows: Rows, epoch: int) -> Batch:
+        """Make a batch of rows, sorted by length."""
+        rows = rows[np.argsort(self.lengths[rows], kind="stable")]
+        if self.states is None:
+            inputs = self.inputs(rows)
+        else:
+            inputs = self.frozen_inputs(rows, self.states.take(rows))
+        count = len(rows) if self.n_terms is None else int(self.n_terms[rows].sum())
+        return Batch(inputs, rows, dict.fromkeys(self.names, count), self.targets_of(rows))
+
+    def objective(self, model: nn.Module, batch: Batch) -> Losses:
+        """Compute the loss of a batch, and that of perturbed embeddings if it is turned on."""
+        inputs, config = batch.inputs, self.recipe.adversarial
         assert isinstance(inputs, HeadInputs)
         assert batch.targets is not None
-        logits = logits_of(inputs, model)
-        total, count = sum_losses(logits, batch.targets)
-        sums: dict[str, Sum] = {loss: (total, count)}
+        logits = self.logits(inputs, model)
+        total, count = self.sum_losses(logits, batch.targets)
+        sums: dict[str, Sum] = {self.loss: (total, count)}
         if config.kind != "none":
             assert inputs.tokens is not None
-            forward = partial(logits_of, inputs, model)
+            forward, encoder = partial(self.logits, inputs, model), self.model.encoder
             change = adversarial.virtual_adversarial(
-                forward, logits, divergence, encoder, inputs.tokens, config
+                forward, logits, self.divergence, encoder, inputs.tokens, config
             )
             sums[adversarial.LOSS] = (change, count)
         return Losses(sums, weights={adversarial.LOSS: config.weight})
 
-    return objective
+    def save(self, path: Path) -> None:
+        """Write the model to a folder."""
+        self.model.save(path)
+
+    def _calibrate(self, dev: Sequence[T], folder: Path) -> None:
+        model = self.model.load(folder).to(resolve_device(self.recipe.device))
+        write_side_file(folder, self.fit(read_side_file(folder), model, dev))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -26,12 +26,12 @@ from sbert_search.evaluate.metrics.classification import (
 from sbert_search.heads.training import HeadInputs
 from sbert_search.heads.windows import TRUNCATED, Window, encode_windows, encode_words, join_words
 from sbert_search.models.sequence_classifier import SequenceClassifier
-from sbert_search.models.token_classifier import QuestionAnswerer, TokenClassifier
+from sbert_search.models.token_classifier import PerTokenModel, QuestionAnswerer, TokenClassifier
 from sbert_search.records import LabelledText, Question, TaggedTokens
 from sbert_search.tag_schemes import OUTSIDE
 from sbert_search.text.labelled.texts import LabelKind, class_indices
 from sbert_search.text.tokens.batching import TOKENS_AT_ONCE, token_batches
-from sbert_search.train.data.token_table import TokenTable
+from sbert_search.train.data.token_table import TokenTable, outputs_of
 from sbert_search.train.loop.objective import Rows
 
 _AT_ONCE = 4096  # texts tokenised at once
@@ -83,12 +83,22 @@ def check_targets(
 
 def predict_logits(model: SequenceClassifier, table: TokenTable) -> NDArray[np.float32]:
     """Compute the logits of all rows of a table in fp32, float32 (rows, labels)."""
-    logits = np.empty((len(table.lengths), len(model.labels)), dtype=np.float32)
+    return outputs_of(model, table, len(model.labels))
+
+
+@torch.no_grad()
+def token_logits(
+    model: PerTokenModel,
+    table: TokenTable,
+    take: Callable[[Rows], HeadInputs],
+    n_logits: NDArray[np.int64],
+) -> Iterator[tuple[int, NDArray[np.float32]]]:
+    """Yield the number of each row and its logits in fp32, float32 (``n_logits`` of it, labels)."""
     device = model.out.weight.device
-    with torch.no_grad():
-        for rows in token_batches(table.lengths, TOKENS_AT_ONCE):
-            logits[rows] = model(table.pack(rows).to(device)).float().cpu().numpy()
-    return logits
+    for part in token_batches(table.lengths, TOKENS_AT_ONCE):
+        logits = to_device(take(part), device).logits(model).float().cpu().numpy()
+        ends = np.cumsum(n_logits[part])
+        yield from zip(part.tolist(), np.split(logits, ends[:-1]), strict=True)
 
 
 def dev_metrics(
@@ -121,15 +131,15 @@ class WordRows:
         """Tokenise sentences; a warning says how many words have no token."""
         joined = [join_words(row.tokens) for row in rows]
         texts, spans = [text for text, _ in joined], [span for _, span in joined]
-        encoded = encode_words(model.tokenizer, texts, spans)
-        places = [np.array(first, dtype=np.int64) for first in encoded.first]
+        token_ids, first_tokens = encode_words(model.tokenizer, texts, spans)
+        places = [np.array(first, dtype=np.int64) for first in first_tokens]
         words = [np.flatnonzero(place != TRUNCATED) for place in places]
         if lost := sum(map(len, places)) - sum(map(len, words)):
             warn(
                 f"{lost:,} words have no token: they are behind the first "
                 f"{model.tokenizer.max_len} tokens of their text, or the tokenizer drops them."
             )
-        ids = [np.array(each, dtype=np.int32) for each in encoded.ids]
+        ids = [np.array(each, dtype=np.int32) for each in token_ids]
         first = [place[word] for place, word in zip(places, words, strict=True)]
         return cls(TokenTable.join(ids), first, words)
 
@@ -146,13 +156,9 @@ class WordRows:
 def predict_emissions(model: TokenClassifier, rows: WordRows) -> list[NDArray[np.float32]]:
     """Compute the emissions of the words of each sentence in fp32, float32 (words, labels)."""
     found = [np.zeros((0, len(model.labels)), dtype=np.float32)] * len(rows.first)
-    device = model.out.weight.device
-    with torch.no_grad():
-        for part in token_batches(rows.table.lengths, TOKENS_AT_ONCE):
-            logits = to_device(rows.take(part), device).logits(model).float().cpu().numpy()
-            ends = np.cumsum([len(rows.first[row]) for row in part.tolist()])
-            for row, own in zip(part.tolist(), np.split(logits, ends[:-1]), strict=True):
-                found[row] = own
+    n_words = np.array([len(words) for words in rows.words])
+    for row, emissions in token_logits(model, rows.table, rows.take, n_words):
+        found[row] = emissions
     return found
 
 

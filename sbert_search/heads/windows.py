@@ -14,7 +14,7 @@ from sbert_search.embed.protocol import Vectors
 from sbert_search.heads.calibration import probabilities
 from sbert_search.heads.results import TextAnswer, TextEntities, TextEntity
 from sbert_search.models.token_classifier import QuestionAnswerer, TokenClassifier, best_spans
-from sbert_search.tag_schemes import OUTSIDE, entities
+from sbert_search.tag_schemes import OUTSIDE, Entity, entities
 from sbert_search.text.tokens.tokenizer import Ids, TextTokenizer
 
 
@@ -73,30 +73,22 @@ CharSpan = tuple[int, int]
 """Index of the first character of a word, and index after its last character."""
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedWords:
-    """Texts as token ids, special tokens included.
-
-    ``first`` has, for each text, the index in its ids of the first token of each word; `TRUNCATED`
-    if truncation removed that token, or if the tokenizer makes no token of the word.
-    """
-
-    ids: list[Ids]
-    first: list[list[int]]
-
-
 def encode_words(
     tokenizer: TextTokenizer, texts: Sequence[str], spans: Sequence[Sequence[CharSpan]]
-) -> EncodedWords:
-    """Turn texts into at most ``max_len`` token ids, and find the first token of each word."""
+) -> tuple[list[Ids], list[list[int]]]:
+    """Turn texts into at most ``max_len`` token ids, and find the first token of each word.
+
+    The first list has the ids of each text, special tokens included; the second one for each text
+    the index in its ids of the first token of each word. It is `TRUNCATED` if truncation removed
+    that token, or if the tokenizer makes no token of the word.
+    """
     frame, room = tokenizer.single, tokenizer.max_len - tokenizer.single.size
-    ids, first = [], []
+    ids, first, before = [], [], len(tokenizer.single.before)
     for (tokens, offsets), words in zip(tokenizer.encode_offsets(texts), spans, strict=True):
         ids.append([*frame.before, *tokens[:room], *frame.after])
         found = _first_tokens(offsets, words)
-        before = len(frame.before)
         first.append([before + n if 0 <= n < room else TRUNCATED for n in found])
-    return EncodedWords(ids, first)
+    return ids, first
 
 
 def join_words(words: Sequence[str]) -> tuple[str, list[CharSpan]]:
@@ -196,9 +188,11 @@ def encode_parts(
     """
     limit = model.tokenizer.max_len  # the model can read no more words than tokens
     parts = [text.next_part(limit) for text in texts]
-    encoded = encode_words(model.tokenizer, [part for part, _ in parts], [w for _, w in parts])
+    ids, first_tokens = encode_words(
+        model.tokenizer, [part for part, _ in parts], [words for _, words in parts]
+    )
     numbers, rows = [], []
-    for text, (_, words), first in zip(texts, parts, encoded.first, strict=True):
+    for text, (_, words), first in zip(texts, parts, first_tokens, strict=True):
         own = [
             (text.start + n, row)
             for n, row in enumerate(first)
@@ -207,7 +201,7 @@ def encode_parts(
         numbers.append([word for word, _ in own])
         rows.append([row for _, row in own])
         text.move(own[-1][0] + 1 if own else 0, len(words))
-    return encoded.ids, numbers, rows
+    return ids, numbers, rows
 
 
 def tags_of_words(model: TokenClassifier, text: TaggingText) -> list[tuple[str, float]]:
@@ -235,10 +229,9 @@ def entities_of(model: TokenClassifier, text: TaggingText) -> TextEntities:
     """
     tagged = tags_of_words(model, text)
     tags = [tag for tag, _ in tagged]
-    if model.scheme is None:
-        spans = [(tag, n, n + 1) for n, tag in enumerate(tags)]
-    else:
-        spans = [(kind, start, end) for kind, start, end in entities(tags, model.scheme)]
+    spans = [Entity(tag, n, n + 1) for n, tag in enumerate(tags)]
+    if model.scheme is not None:
+        spans = entities(tags, model.scheme)
     return TextEntities(
         tuple(
             TextEntity(

@@ -46,7 +46,8 @@ from sbert_search.train.data.text_dataset import (
 from sbert_search.train.dev_metrics import dev_evaluator
 from sbert_search.train.loop.checkpoint import checkpoints, newest_checkpoint
 from sbert_search.train.loop.loop import Result, TrainConfig
-from sbert_search.train.run import MODEL, Training, recipe_changes, start_run, train_and_publish
+from sbert_search.train.loop.schedule import DevMetrics
+from sbert_search.train.run import MODEL, Training, recipe_changes, start_run
 
 FIRST = "first"  # subfolder of the preliminary run, `BiEncoderRecipe.first`
 
@@ -121,13 +122,10 @@ def train_bi_encoder(
     """
     _check_form(recipe)
     _check_mining(recipe)
-    with start_run(recipe, out, resume=resume) as (ranks, resume):
-        if resume and recipe.first is not None:
-            resume = _begun(out, ranks)
-        training = _training(recipe, out, ranks, allow_inexact=allow_inexact)
-        return train_and_publish(
-            training, recipe, out, ranks, resume=resume, allow_inexact=allow_inexact
-        )
+    with start_run(recipe, out, resume=resume, allow_inexact=allow_inexact) as run:
+        if run.resume and recipe.first is not None:
+            run.resume = _begun(out, run.ranks)
+        return run.train(_training(recipe, out, run.ranks, allow_inexact=allow_inexact))
 
 
 def _begun(out: Path, ranks: Ranks) -> bool:
@@ -144,19 +142,7 @@ def _training(recipe: BiEncoderRecipe, out: Path, ranks: Ranks, *, allow_inexact
     if recipe.first is not None:
         model_name = _train_first(recipe, out, ranks, allow_inexact=allow_inexact)
     seed_all(recipe.seed, "init")
-    bi_encoder = _with_frozen_pooler(open_model(replace(recipe, model=model_name)))
-    data, loss = recipe.data, recipe.loss
-    if max(loss.matryoshka, default=0) > bi_encoder.dim:
-        raise ConfigError(
-            f"loss.matryoshka is {list(loss.matryoshka)}, but the embeddings of the model have "
-            f"{bi_encoder.dim} dimensions; leave out the larger sizes."
-        )
-    if loss.name == "softmax" and recipe.unit_length is None and _normalizes(bi_encoder):
-        warn(
-            "The model scales its embeddings to norm 1, and the softmax loss over such embeddings "
-            "can make the model worse: see docs/training.md. Use unit_length=false or the recipe "
-            "mnrl-nli."
-        )
+    data, loss, bi_encoder = recipe.data, recipe.loss, _start(replace(recipe, model=model_name))
     files = [read_examples(path, data, loss.kind.target) for path in data.files]
     _check_text_counts(files, data, loss)
     described = bi_encoder.describe()
@@ -173,7 +159,9 @@ def _training(recipe: BiEncoderRecipe, out: Path, ranks: Ranks, *, allow_inexact
         rows, tokens = without_false_negatives(rows, tokens, loss.kind.fewest)
     check_targets(rows, classes, loss.name, by_class=loss.kind.by_class)
     rows = _with_teacher_targets(rows, recipe, bi_encoder.dim)
-    siamese = Siamese(bi_encoder, _classifier(loss, bi_encoder.dim, len(classes)))
+    classifier: nn.Linear | None = None  # of the softmax loss
+    if loss.name == "softmax":
+        classifier = nn.Linear(len(loss.concatenation) * bi_encoder.dim, len(classes))
     batches = TextBatches(
         rows,
         tokens,
@@ -184,19 +172,40 @@ def _training(recipe: BiEncoderRecipe, out: Path, ranks: Ranks, *, allow_inexact
         by_class=loss.kind.by_class,
         weights=data.weights,
     )
-    evaluate = None
+    dev: DevMetrics | None = None
     if data.dev is not None:
-        evaluate = dev_evaluator(data.dev, data, loss, classes, bi_encoder, prompts)
+        dev = dev_evaluator(data.dev, data, loss, classes, bi_encoder, prompts)
     return Training(
         kind="bi-encoder",
-        model=siamese,
+        model=Siamese(bi_encoder, classifier),
         objective=BatchObjective(loss) if loss.kind.in_batch else RowObjective(loss),
         batches=batches,
-        files=recipe.data.files,
-        n_rows=len(rows.text_ids),
-        dev=evaluate,
         save_model=bi_encoder.save,
+        dev=dev,
+        files=data.files,
+        n_rows=len(rows.text_ids),
     )
+
+
+def _start(recipe: BiEncoderRecipe) -> BiEncoder:
+    """Open the model to train, and refuse or warn of a loss that does not fit it."""
+    model, loss = open_model(recipe), recipe.loss
+    if model.encoder.pooler is not None:
+        # Sentence embeddings do not use BERT's pooler, so it would get no gradient.
+        model.encoder.pooler.requires_grad_(False)
+    if max(loss.matryoshka, default=0) > model.dim:
+        raise ConfigError(
+            f"loss.matryoshka is {list(loss.matryoshka)}, but the embeddings of the model have "
+            f"{model.dim} dimensions; leave out the larger sizes."
+        )
+    normalizes = any(isinstance(part, Normalize) for part in model.head)
+    if loss.name == "softmax" and recipe.unit_length is None and normalizes:
+        warn(
+            "The model scales its embeddings to norm 1, and the softmax loss over such embeddings "
+            "can make the model worse: see docs/training.md. Use unit_length=false or the recipe "
+            "mnrl-nli."
+        )
+    return model
 
 
 def _mine(
@@ -246,11 +255,15 @@ def open_model(recipe: BiEncoderRecipe) -> BiEncoder:
     if all(option is None for option in (recipe.pooling, recipe.max_len, recipe.unit_length)):
         model.require_savable()
         return model
+    head = [part for part in model.head if isinstance(part, (Dense, Normalize))]
+    if recipe.unit_length is not None:
+        head = [part for part in head if not isinstance(part, Normalize)]
+        head += [Normalize()] * recipe.unit_length
     changed = BiEncoder(
         model.encoder,
         _with_max_len(model.tokenizer, recipe.max_len),
         pooling=recipe.pooling or model.pooling,
-        head=_head(model, recipe.unit_length),
+        head=head,
         prompts=model.prompts,
         default_prompt_name=model.default_prompt_name,
         similarity=model.similarity,
@@ -262,18 +275,6 @@ def open_model(recipe: BiEncoderRecipe) -> BiEncoder:
 
 def _is_preset(model: str) -> bool:
     return model in PRESETS and not Path(model).is_dir()
-
-
-def _head(model: BiEncoder, unit_length: bool | None) -> list[Dense | Normalize]:
-    head = [part for part in model.head if isinstance(part, (Dense, Normalize))]
-    if unit_length is None:
-        return head
-    unscaled: list[Dense | Normalize] = [part for part in head if not isinstance(part, Normalize)]
-    return [*unscaled, Normalize()] if unit_length else unscaled
-
-
-def _normalizes(model: BiEncoder) -> bool:
-    return any(isinstance(part, Normalize) for part in model.head)
 
 
 def _fresh(recipe: BiEncoderRecipe) -> BiEncoder:
@@ -293,13 +294,6 @@ def _with_max_len(tokenizer: TextTokenizer, max_len: int | None) -> TextTokenize
     if max_len is None:
         return tokenizer
     return TextTokenizer(tokenizer.backend, max_len, folder=tokenizer.folder)
-
-
-def _with_frozen_pooler(model: BiEncoder) -> BiEncoder:
-    """Freeze BERT's pooler: sentence embeddings do not use it, so it would get no gradient."""
-    if model.encoder.pooler is not None:
-        model.encoder.pooler.requires_grad_(False)
-    return model
 
 
 def _train_first(recipe: BiEncoderRecipe, out: Path, ranks: Ranks, *, allow_inexact: bool) -> str:
@@ -391,10 +385,6 @@ def _classes(files: Sequence[Sequence[Example]], recipe: BiEncoderRecipe) -> tup
             "set data.labels to the label of dissimilar pairs and the label of similar pairs."
         )
     return classes
-
-
-def _classifier(loss: LossConfig, dim: int, n_classes: int) -> nn.Linear | None:
-    return nn.Linear(len(loss.concatenation) * dim, n_classes) if loss.name == "softmax" else None
 
 
 def _with_teacher_targets(rows: TextRows, recipe: BiEncoderRecipe, dim: int) -> TextRows:

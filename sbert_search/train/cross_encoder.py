@@ -41,7 +41,7 @@ from sbert_search.train.data.text_dataset import RowTokens, arrange, check_targe
 from sbert_search.train.loop.loop import Result, TrainConfig
 from sbert_search.train.loop.objective import EQUAL_SCORES, Batch, Losses, Objective
 from sbert_search.train.loop.schedule import DevMetrics, fingerprint_of
-from sbert_search.train.run import Training, start_run, train_and_publish
+from sbert_search.train.run import Training, start_run
 
 LossName = Literal["cross_entropy", "bce", "mse", "pairwise", "list_net", "list_softmax"]
 Sizes = Sequence[int]
@@ -158,11 +158,8 @@ def train_cross_encoder(
         CheckpointError: There is no usable checkpoint to resume from, ``out`` holds another run, or
             a write failed.
     """
-    with start_run(recipe, out, resume=resume) as (ranks, resume):
-        training = _training(recipe, out, ranks)
-        return train_and_publish(
-            training, recipe, out, ranks, resume=resume, allow_inexact=allow_inexact
-        )
+    with start_run(recipe, out, resume=resume, allow_inexact=allow_inexact) as run:
+        return run.train(_training(recipe, out, run.ranks))
 
 
 def _training(recipe: CrossEncoderRecipe, out: Path, ranks: Ranks) -> Training:
@@ -209,20 +206,21 @@ def _examples(
     if not mining.negatives:
         return parts
     every = [example for part in parts for example in part]
-    mine = partial(
-        mine_negatives,
-        device=recipe.device,
-        tokenizer=tokenizer,
-        seed=recipe.seed,
-        others=every,
-    )
-    mined = [
-        part if data.by_run(path) else mine(part, mining, str(model), out / "mining")
-        for path, part in zip(data.files, parts, strict=True)
-    ]
-    return [
-        _with_candidates(path, part, recipe) for path, part in zip(data.files, mined, strict=True)
-    ]
+    found = []
+    for path, part in zip(data.files, parts, strict=True):
+        if not data.by_run(path):
+            part = mine_negatives(
+                part,
+                mining,
+                str(model),
+                out / "mining",
+                device=recipe.device,
+                tokenizer=tokenizer,
+                seed=recipe.seed,
+                others=every,
+            )
+        found.append(_with_candidates(path, part, recipe))
+    return found
 
 
 def _with_candidates(
@@ -267,47 +265,44 @@ def _evaluation(recipe: CrossEncoderRecipe) -> DevMetrics | None:
     if data.dev is None:
         return None
     if recipe.task == "relevance":
-        if data.dev.is_dir():
-            if data.dev_run is None:
-                raise ConfigError("data.dev is a folder; set data.dev_run, the run to rerank.")
-            candidates = judged_candidates(
-                data.dev, data.dev_run, split=data.dev_split, depth=data.depth
-            )
-        else:
-            candidates = labelled_file(data.dev, data)
-        if not any(each.grades.get(doc_id, 0) > 0 for each in candidates for doc_id in each.texts):
-            raise CorpusError(
-                f"{data.dev}: no query has a relevant text among its candidates, so every model "
-                "would have the dev metric 0. Give dev data with relevant texts."
-            )
-
-        def ranking_metrics(model: nn.Module) -> dict[str, float]:
-            scores = rerank(candidates, Reranker(_cross_encoder(model))).per_query
-            return {name: mean(values) for name, values in scores.items()}
-
-        checksum, names = fingerprint_of(candidates), tuple(MEASURES)
-        return DevMetrics(names, ranking_metrics, checksum, rows=len(candidates))
+        return _ranking_metrics(data.dev, data)
     target: Literal["label", "score"] = "label" if recipe.task == "classes" else "score"
     examples = read_examples(data.dev, replace(data, limit=None), target)
     pairs = [(example.texts[0], example.texts[1]) for example in examples]
+    gold: GoldScores | None = None
     if recipe.task == "scores":
         scores = [float(example.target or 0.0) for example in examples]
         gold = GoldScores(scores, [example.source for example in examples])
 
-        def correlations(model: nn.Module) -> dict[str, float]:
-            return gold.correlations(Reranker(_cross_encoder(model)).predict(pairs))
-
-        return DevMetrics(METRICS, correlations, fingerprint_of(examples), rows=len(examples))
-
-    def accuracy(model: nn.Module) -> dict[str, float]:
-        predicted = Reranker(_cross_encoder(model)).predict(pairs)
+    def metrics(model: nn.Module) -> dict[str, float]:
+        assert isinstance(model, CrossEncoder)
+        predicted = Reranker(model).predict(pairs)
+        if gold is not None:
+            return gold.correlations(predicted)
         labels = [data.labels[index] for index in predicted.argmax(axis=1)]
         right = sum(a == example.target for a, example in zip(labels, examples, strict=True))
         return {"accuracy": right / len(examples) if np.isfinite(predicted).all() else math.nan}
 
-    return DevMetrics(("accuracy",), accuracy, fingerprint_of(examples), rows=len(examples))
+    names = ("accuracy",) if gold is None else METRICS
+    return DevMetrics(names, metrics, fingerprint_of(examples), rows=len(examples))
 
 
-def _cross_encoder(model: nn.Module) -> CrossEncoder:
-    assert isinstance(model, CrossEncoder)
-    return model
+def _ranking_metrics(dev: Path, data: PairDataConfig) -> DevMetrics:
+    if dev.is_dir():
+        if data.dev_run is None:
+            raise ConfigError("data.dev is a folder; set data.dev_run, the run to rerank.")
+        candidates = judged_candidates(dev, data.dev_run, split=data.dev_split, depth=data.depth)
+    else:
+        candidates = labelled_file(dev, data)
+    if not any(each.grades.get(doc_id, 0) > 0 for each in candidates for doc_id in each.texts):
+        raise CorpusError(
+            f"{dev}: no query has a relevant text among its candidates, so every model would have "
+            "the dev metric 0. Give dev data with relevant texts."
+        )
+
+    def metrics(model: nn.Module) -> dict[str, float]:
+        assert isinstance(model, CrossEncoder)
+        scores = rerank(candidates, Reranker(model)).per_query
+        return {name: mean(values) for name, values in scores.items()}
+
+    return DevMetrics(tuple(MEASURES), metrics, fingerprint_of(candidates), rows=len(candidates))

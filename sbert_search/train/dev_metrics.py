@@ -17,11 +17,10 @@ from sbert_search.evaluate.metrics.correlation import GoldScores
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.text.labelled.pairs import COLUMNS
 from sbert_search.text.sources import classify, field_names
-from sbert_search.text.tokens.batching import TOKENS_AT_ONCE, token_batches
 from sbert_search.train.bi_encoder_losses import BINARY, LossConfig, Siamese, pair_logits
 from sbert_search.train.data.examples import DataConfig, Example, Form, TargetKind, read_examples
 from sbert_search.train.data.text_dataset import RowTokens, TextRows, arrange
-from sbert_search.train.data.token_table import TokenTable
+from sbert_search.train.data.token_table import outputs_of
 from sbert_search.train.loop.schedule import DevMetrics
 
 Metric = Callable[[Siamese, NDArray[np.float32]], float]
@@ -62,7 +61,7 @@ def dev_evaluator(
 
     def evaluate(module: nn.Module) -> Mapping[str, float]:
         assert isinstance(module, Siamese)
-        vectors = embed_table(module.bi_encoder, tokens.table)
+        vectors = outputs_of(module.bi_encoder, tokens.table, module.bi_encoder.dim)
         value = metric(module, vectors[tokens.ids]) if np.isfinite(vectors).all() else math.nan
         return {task.name: value}
 
@@ -108,17 +107,6 @@ def _positive_pairs(
             "such pairs."
         )
     return similar
-
-
-@torch.no_grad()
-def embed_table(model: BiEncoder, table: TokenTable) -> NDArray[np.float32]:
-    """Return the embedding of every text, float32 (texts, dim); the caller sets eval mode."""
-    vectors = np.empty((len(table.lengths), model.dim), dtype=np.float32)
-    device = next(model.parameters()).device
-    # In fp32, even if training uses bf16: the weights are in fp32, and there is no autocast.
-    for texts in token_batches(table.lengths, TOKENS_AT_ONCE):
-        vectors[texts] = model(table.pack(texts).to(device)).float().cpu().numpy()
-    return vectors
 
 
 def _spearman(rows: TextRows) -> Metric:

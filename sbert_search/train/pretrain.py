@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
+from sbert_search.base.distributed import Ranks
 from sbert_search.base.progress import note, warn
 from sbert_search.base.seed import seed_all
-from sbert_search.config import to_mapping
 from sbert_search.errors import ConfigError
 from sbert_search.models.encoder.config import EncoderConfig
 from sbert_search.models.encoder.encoder import Encoder
@@ -22,7 +22,7 @@ from sbert_search.text.tokens.masking import MaskSettings
 from sbert_search.text.tokens.segments import SegmentSettings
 from sbert_search.text.tokens.specials import SpecialTokens
 from sbert_search.text.tokens.tokenizer import TextTokenizer
-from sbert_search.train.loop.loop import Result, TrainConfig, train
+from sbert_search.train.loop.loop import Result, TrainConfig
 from sbert_search.train.loop.schedule import (
     DevMetrics,
     EvaluationConfig,
@@ -44,7 +44,7 @@ from sbert_search.train.pretraining_objectives import (
     PretrainingObjective,
     ReplacedObjective,
 )
-from sbert_search.train.run import publish_copy, start_run
+from sbert_search.train.run import Training, start_run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,49 +138,46 @@ def pretrain(
         TrainingError: As for `train.loop.loop.train`.
         CheckpointError: As for `train.loop.loop.train`.
     """
-    with start_run(recipe, out, resume=resume) as (ranks, resume):
-        model, objective = build(recipe)
-        if recipe.data.dev is not None or recipe.data.held_out > 0:
-            names = dev_metric_names(objective)
-            require_metric(recipe.evaluation, names)
-            require_direction(recipe.evaluation, names, dev_losses(objective))
-        has_segments = model.encoder.config.token_type_vocab > 1
-        corpora = prepare(
-            recipe.data,
-            model.tokenizer,
-            recipe.segments,
-            recipe.mask,
-            out=out,
-            seed=recipe.seed,
-            ranks=ranks,
-        )
-        evaluate: DevMetrics | None = None
-        if corpora.dev is not None:
-            most = recipe.data.dev_examples
-            evaluate = dev_evaluation(corpora.dev, objective, most, segments=has_segments)
-        batches = make_batches(
-            corpora.train,
-            recipe.batching,
-            objective.units,
-            segments=has_segments,
-            seed=recipe.seed,
-            teacher=_teacher_sha256(recipe),
-        )
-        result = train(
-            objective,
-            batches,
-            recipe,
-            model=model,
-            out=out,
-            evaluate=evaluate,
-            save_model=model.save,
-            recipe=to_mapping(recipe),
-            resume=resume,
-            allow_inexact=allow_inexact,
-        )
-        if ranks.first:
-            publish_copy(result, out / "model")
-        return result
+    with start_run(recipe, out, resume=resume, allow_inexact=allow_inexact) as run:
+        return run.train(_training(recipe, out, run.ranks))
+
+
+def _training(recipe: PretrainRecipe, out: Path, ranks: Ranks) -> Training:
+    model, objective = build(recipe)
+    data, has_segments = recipe.data, model.encoder.config.token_type_vocab > 1
+    if data.dev is not None or data.held_out > 0:
+        # Checked before the text is tokenised, which can take long.
+        names = dev_metric_names(objective)
+        require_metric(recipe.evaluation, names)
+        require_direction(recipe.evaluation, names, dev_losses(objective))
+    corpora = prepare(
+        data,
+        model.tokenizer,
+        recipe.segments,
+        recipe.mask,
+        out=out,
+        seed=recipe.seed,
+        ranks=ranks,
+    )
+    dev: DevMetrics | None = None
+    if corpora.dev is not None:
+        dev = dev_evaluation(corpora.dev, objective, data.dev_examples, segments=has_segments)
+    batches = make_batches(
+        corpora.train,
+        recipe.batching,
+        objective.units,
+        segments=has_segments,
+        seed=recipe.seed,
+        teacher=_teacher_sha256(recipe),
+    )
+    return Training(
+        kind="pretrain",
+        model=model,
+        objective=objective,
+        batches=batches,
+        save_model=model.save,
+        dev=dev,
+    )
 
 
 def _teacher_sha256(recipe: PretrainRecipe) -> str:

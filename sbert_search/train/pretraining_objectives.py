@@ -73,19 +73,13 @@ class ObjectiveConfig:
 class PretrainingObjective(Protocol):
     """An objective over masked examples that declares the units of its losses."""
 
-    @property
-    def units(self) -> Mapping[str, Unit]:
-        """The unit that each loss is summed over."""
-
-    @property
-    def accuracies(self) -> tuple[str, ...]:
-        """Names of the metrics, besides the losses, in evaluation mode."""
+    units: Mapping[str, Unit]  # the unit that each loss is summed over
+    accuracies: tuple[str, ...]  # names of the metrics, besides the losses, in evaluation mode
 
     def __call__(self, model: nn.Module, batch: Batch) -> Losses:
         """Run the model on a batch whose inputs are a `MaskedBatch`."""
 
 
-@dataclass(frozen=True, slots=True)
 class MaskedObjective:
     """Masked language modelling, optionally with next sentence or sentence order prediction.
 
@@ -93,18 +87,12 @@ class MaskedObjective:
     section 3.1, for the order of segments (arXiv:1909.11942).
     """
 
-    pairs: Literal["nsp", "sop"] | None = None
-
-    @property
-    def units(self) -> Mapping[str, Unit]:
-        """The unit that each loss is summed over."""
-        units: dict[str, Unit] = {"mlm": "masked"}
-        return units if self.pairs is None else {**units, self.pairs: "texts"}
-
-    @property
-    def accuracies(self) -> tuple[str, ...]:
-        """Names of the metrics besides the losses."""
-        return tuple(f"{name}_accuracy" for name in self.units)
+    def __init__(self, pairs: Literal["nsp", "sop"] | None = None) -> None:
+        self.pairs = pairs
+        self.units: Mapping[str, Unit] = {"mlm": "masked"}
+        if pairs is not None:
+            self.units = {"mlm": "masked", pairs: "texts"}
+        self.accuracies = tuple(f"{name}_accuracy" for name in self.units)
 
     def __call__(self, model: nn.Module, batch: Batch) -> Losses:
         """Compute the sums of the losses."""
@@ -124,26 +112,20 @@ class MaskedObjective:
         return Losses(sums, metrics=metrics)
 
 
-@dataclass(frozen=True, slots=True)
 class ReplacedObjective:
     """Replaced token detection (ELECTRA): the generator's MLM loss and the discriminator's loss.
+
+    ``weight`` is that of the discriminator's loss, and ``at`` the tokens it is over; the metrics
+    are over all tokens.
 
     Source: Clark et al. 2020, ELECTRA (arXiv:2003.10555), section 2, and "ELECTRA 15%" in table 5
     for the loss over masked tokens only.
     """
 
-    weight: float = 50.0  # of the discriminator's loss
-    at: Literal["tokens", "masked"] = "tokens"  # of that loss; the metrics are over all tokens
-
-    @property
-    def units(self) -> Mapping[str, Unit]:
-        """The unit that each loss is summed over."""
-        return {"mlm": "masked", "rtd": self.at}
-
-    @property
-    def accuracies(self) -> tuple[str, ...]:
-        """Names of the metrics besides the losses."""
-        return ("rtd_accuracy", "rtd_recall", "rtd_precision")
+    def __init__(self, weight: float = 50.0, at: Literal["tokens", "masked"] = "tokens") -> None:
+        self.weight, self.at = weight, at
+        self.units: Mapping[str, Unit] = {"mlm": "masked", "rtd": at}
+        self.accuracies: tuple[str, ...] = ("rtd_accuracy", "rtd_recall", "rtd_precision")
 
     def __call__(self, model: nn.Module, batch: Batch) -> Losses:
         """Compute the sums of the losses."""
@@ -178,27 +160,14 @@ class DistilledObjective:
 
     def __init__(self, teacher: MaskedLanguageModel, config: ObjectiveConfig) -> None:
         self._teacher, self._config = teacher.eval().requires_grad_(False), config
-        named = {
-            "soft": config.soft_weight,
-            "mlm": config.mlm_weight,
-            "cosine": config.cosine_weight,
-        }
-        self._weights = {name: weight for name, weight in named.items() if weight}
-
-    @property
-    def units(self) -> Mapping[str, Unit]:
-        """The unit that each loss is summed over."""
-        units: dict[str, Unit] = {
-            "soft": self._config.soft_at,
-            "mlm": "masked",
-            "cosine": "tokens",
-        }
-        return {name: units[name] for name in self._weights}
-
-    @property
-    def accuracies(self) -> tuple[str, ...]:
-        """Names of the metrics besides the losses."""
-        return ("mlm_accuracy",)
+        named: list[tuple[str, float, Unit]] = [
+            ("soft", config.soft_weight, config.soft_at),
+            ("mlm", config.mlm_weight, "masked"),
+            ("cosine", config.cosine_weight, "tokens"),
+        ]
+        self._weights = {name: weight for name, weight, _ in named if weight}
+        self.units: Mapping[str, Unit] = {name: unit for name, weight, unit in named if weight}
+        self.accuracies: tuple[str, ...] = ("mlm_accuracy",)
 
     def __call__(self, model: nn.Module, batch: Batch) -> Losses:
         """Compute the sums of the losses; the teacher runs without dropout or gradients."""

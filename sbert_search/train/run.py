@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from torch import nn
 
 from sbert_search.base import files
 from sbert_search.base.distributed import Ranks, join_ranks
-from sbert_search.base.files import remove_tree
 from sbert_search.base.locks import LockHeld, exclusive_lock
 from sbert_search.base.machine import code, library_versions, machine
 from sbert_search.config import from_mapping, to_mapping, to_toml
@@ -70,30 +68,14 @@ _CARD = """---
 def publish(
     result: Result,
     folder: Path,
-    data: Sequence[str],
-    recipe: Mapping[str, object],
-    n_rows: int,
-    *,
-    kind: Kind = "bi-encoder",
-    finish: Callable[[Path], None] | None = None,
-) -> None:
-    """Copy the model of `Result.best` to a folder of its own, with a model card.
-
-    Without a best checkpoint, the model of the last step is copied. The folder is written under a
-    temporary name, changed by ``finish``, and renamed over an existing one, so it is complete or
-    absent. ``data`` are lines of `describe_data`.
-    """
-    card = _card(result, result.best or result.last, data, recipe, n_rows, kind)
-    publish_copy(result, folder, card, finish)
-
-
-def publish_copy(
-    result: Result,
-    folder: Path,
     card: str | None = None,
     finish: Callable[[Path], None] | None = None,
 ) -> None:
-    """Copy the model that `publish` copies to a folder of its own; ``card`` None: no model card."""
+    """Copy the model of `Result.best`, or else of the last step, to a folder of its own.
+
+    The folder is written under a temporary name, changed by ``finish``, and renamed over an
+    existing one, so it is complete or absent. ``card`` None: it has no model card.
+    """
     chosen = result.best or result.last
     try:
         read_checkpoint(chosen)
@@ -101,11 +83,11 @@ def publish_copy(
         raise CheckpointError(
             f"{error} It belongs to {chosen}, whose model is to be published. Restore this folder "
             "from a copy, or train again in an empty folder; the model of the last step is in "
-            f"{result.last / 'model'}."
+            f"{result.last / MODEL}."
         ) from error
     temporary = folder.with_name(folder.name + ".tmp")
     files.remove_tree(temporary)
-    _copy(chosen / "model", temporary)
+    _copy(chosen / MODEL, temporary)
     if finish is not None:
         finish(temporary)
     if card is not None:
@@ -127,14 +109,12 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _card(
-    result: Result,
-    chosen: Path,
-    data: Sequence[str],
-    recipe: Mapping[str, object],
-    n_rows: int,
-    kind: Kind,
+    result: Result, training: Training, recipe: Mapping[str, object], data: Sequence[str]
 ) -> str:
-    state = result.state
+    """Write the model card of the model that `publish` copies; ``data`` as of `describe_data`."""
+    state, chosen = result.state, result.best or result.last
+    side = read_side_file(chosen / MODEL)
+    as_transformers = side.pooling == "cls" and not side.unit_length
     manifest = {
         **code(),
         "seed": recipe["seed"],
@@ -142,9 +122,9 @@ def _card(
         "machine": machine(),
     }
     return _CARD.format(
-        use=_use(kind, chosen / MODEL),
+        use=USE[training.kind] if as_transformers else USE_POOLED,
         data="\n".join(data),
-        rows=n_rows,
+        rows=training.n_rows,
         steps=state.step,
         epochs=state.epoch,
         tokens=state.tokens,
@@ -153,12 +133,6 @@ def _card(
         recipe=to_toml(recipe),
         manifest=json.dumps(manifest, indent=1),
     )
-
-
-def _use(kind: Kind, model: Path) -> str:
-    side = read_side_file(model)
-    as_transformers = side.pooling == "cls" and not side.unit_length
-    return USE[kind] if as_transformers else USE_POOLED
 
 
 def describe_data(data: Sequence[Path], recipe: Mapping[str, object]) -> list[str]:
@@ -217,16 +191,16 @@ def table_of_scores(log: Sequence[LogLine], chosen: str) -> str:
 LOCK = "LOCK"
 
 
-@contextlib.contextmanager
+@contextmanager
 def sole_run(out: Path, ranks: Ranks) -> Iterator[None]:
     """Hold the lock of a run's folder. The first rank creates the folder and locks it.
 
     A folder that cannot be locked, as on some network file systems, is used without a lock. A new
     folder is removed at the end if the run wrote nothing to it, such as after an error in its data.
     """
-    with contextlib.ExitStack() as stack:
+    with ExitStack() as stack:
         if ranks.first:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 existed = out.exists()
                 out.mkdir(parents=True, exist_ok=True)
                 try:
@@ -242,9 +216,9 @@ def sole_run(out: Path, ranks: Ranks) -> Iterator[None]:
 
 
 def _remove_if_unused(out: Path) -> None:
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         if [file.name for file in out.iterdir()] == [LOCK]:
-            remove_tree(out)
+            files.remove_tree(out)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -255,65 +229,66 @@ class Training:
     model: nn.Module
     objective: Objective | InBatchObjective
     batches: Batches
-    files: Sequence[Path]  # of the training data, for the model card
-    n_rows: int  # for the model card
-    dev: DevMetrics | None  # None: there are no dev data
     save_model: Callable[[Path], object]  # writes the model into a new folder
+    dev: DevMetrics | None = None  # None: there are no dev data
+    files: Sequence[Path] = ()  # of the training data, for the model card; (): there is no card
+    n_rows: int = 0  # for the model card
     penalties: Penalties | None = None  # as for `train.loop.loop.train`
     # Fits settings such as a temperature to the dev data, if these are enough to choose by, and
     # stores them in the published folder.
     calibrate: Callable[[Path], None] | None = None
 
 
-@contextmanager
-def start_run(recipe: TrainConfig, out: Path, *, resume: bool) -> Iterator[tuple[Ranks, bool]]:
-    """Join the ranks of this run, and refuse to overwrite another run.
+@dataclass(kw_only=True)
+class Run:
+    """A run that has joined its ranks and locked its folder."""
 
-    Yield the ranks, and whether the run is resumed: by ``resume``, or perhaps by torchrun.
+    recipe: TrainConfig
+    out: Path
+    ranks: Ranks
+    resume: bool
+    allow_inexact: bool
+
+    def train(self, training: Training) -> Result:
+        """Train, and publish in ``out/model`` the best model, or the last one if none is best."""
+        settings = to_mapping(self.recipe)
+        # Files are hashed before the run, since they may be changed or deleted while it runs.
+        described = self.ranks.first and training.files
+        data = describe_data(training.files, settings) if described else []
+        result = run_loop(
+            training.objective,
+            training.batches,
+            self.recipe,
+            model=training.model,
+            out=self.out,
+            evaluate=training.dev,
+            save_model=training.save_model,
+            penalties=training.penalties,
+            recipe=settings,
+            resume=self.resume,
+            allow_inexact=self.allow_inexact,
+        )
+        if self.ranks.first:
+            card = _card(result, training, settings, data) if described else None
+            may_fit = training.dev is not None and training.dev.can_choose
+            publish(result, self.out / MODEL, card, training.calibrate if may_fit else None)
+        self.ranks.wait()
+        return result
+
+
+@contextmanager
+def start_run(
+    recipe: TrainConfig, out: Path, *, resume: bool, allow_inexact: bool
+) -> Iterator[Run]:
+    """Join the ranks of a run, lock its folder, and refuse to overwrite another run.
+
+    The run is resumed by ``resume``, or perhaps by torchrun.
     """
+    settings = to_mapping(recipe)
     with join_ranks() as ranks, sole_run(out, ranks):
         # Under the lock, so that no other run adds a checkpoint later.
-        require_agreement(ranks, {"recipe": to_mapping(recipe), "out": str(out), "resume": resume})
+        require_agreement(ranks, {"recipe": settings, "out": str(out), "resume": resume})
         resume = resume or resumes(ranks, out)
         if not resume:
-            refuse_restart(out, to_mapping(recipe))
-        yield ranks, resume
-
-
-def train_and_publish(
-    training: Training,
-    recipe: TrainConfig,
-    out: Path,
-    ranks: Ranks,
-    *,
-    resume: bool,
-    allow_inexact: bool,
-) -> Result:
-    """Train, and publish in ``out/model`` the best model, or the last if dev data cannot choose."""
-    # Files are hashed before the run, since they may be changed or deleted while it runs.
-    data = describe_data(training.files, to_mapping(recipe)) if ranks.first else []
-    result = run_loop(
-        training.objective,
-        training.batches,
-        recipe,
-        model=training.model,
-        out=out,
-        evaluate=training.dev,
-        save_model=training.save_model,
-        penalties=training.penalties,
-        recipe=to_mapping(recipe),
-        resume=resume,
-        allow_inexact=allow_inexact,
-    )
-    if ranks.first:
-        publish(
-            result,
-            out / MODEL,
-            data,
-            to_mapping(recipe),
-            training.n_rows,
-            kind=training.kind,
-            finish=training.calibrate if training.dev and training.dev.can_choose else None,
-        )
-    ranks.wait()
-    return result
+            refuse_restart(out, settings)
+        yield Run(recipe=recipe, out=out, ranks=ranks, resume=resume, allow_inexact=allow_inexact)

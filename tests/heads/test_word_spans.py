@@ -23,9 +23,9 @@ def test_first_tokens_are_those_of_transformers(tmp_path: Path, family: str) -> 
     folder = bare(tmp_path / family, family)
     tokenizer = load_tokenizer(read_folder(folder))
     joined = [join_words(words) for words in WORDS]
-    got = encode_words(tokenizer, *zip(*joined, strict=True))
+    got_ids, got_first = encode_words(tokenizer, *zip(*joined, strict=True))
     theirs = AutoTokenizer.from_pretrained(folder)
-    for (text, spans), ids, first in zip(joined, got.ids, got.first, strict=True):
+    for (text, spans), ids, first in zip(joined, got_ids, got_first, strict=True):
         encoded = theirs(text, truncation=True, return_offsets_mapping=True)
         assert ids == encoded["input_ids"]
         offsets = encoded["offset_mapping"]
@@ -38,8 +38,8 @@ def test_words_are_split_as_transformers_splits_given_words(tmp_path: Path) -> N
     tokenizer = tiny_tokenizer(tmp_path / "tokens")
     tokenizer.save(tmp_path / "tokens")
     theirs = AutoTokenizer.from_pretrained(tmp_path / "tokens")
-    got = encode_words(tokenizer, *zip(*map(join_words, WORDS), strict=True))
-    for words, ids, first in zip(WORDS, got.ids, got.first, strict=True):
+    got_ids, got_first = encode_words(tokenizer, *zip(*map(join_words, WORDS), strict=True))
+    for words, ids, first in zip(WORDS, got_ids, got_first, strict=True):
         encoded = theirs(words, is_split_into_words=True, truncation=True)
         assert ids == encoded["input_ids"]
         owners = encoded.word_ids()
@@ -49,6 +49,6 @@ def test_words_are_split_as_transformers_splits_given_words(tmp_path: Path) -> N
 def test_words_without_a_token_and_behind_the_limit_are_told(tmp_path: Path) -> None:
     tokenizer = tiny_tokenizer(tmp_path, max_len=6)
     words = ["the", "\u200b", "cat", "sat", "on", "the", "mat"]
-    got = encode_words(tokenizer, *zip(*[join_words(words)], strict=True))
-    assert len(got.ids[0]) == 6
-    assert got.first == [[1, TRUNCATED, 2, 3, 4, TRUNCATED, TRUNCATED]]
+    got_ids, got_first = encode_words(tokenizer, *zip(*[join_words(words)], strict=True))
+    assert len(got_ids[0]) == 6
+    assert got_first == [[1, TRUNCATED, 2, 3, 4, TRUNCATED, TRUNCATED]]

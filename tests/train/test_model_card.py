@@ -13,7 +13,7 @@ from sbert_search.train.loop.checkpoint import save_checkpoint
 from sbert_search.train.loop.log import LogLine
 from sbert_search.train.loop.loop import Result
 from sbert_search.train.loop.schedule import RunState
-from sbert_search.train.run import publish_copy, table_of_scores
+from sbert_search.train.run import publish, table_of_scores
 
 
 def test_a_figure_that_some_evaluations_lack_is_shown_where_it_is() -> None:
@@ -43,11 +43,11 @@ def test_a_checkpoint_that_is_damaged_or_gone_is_not_published(
 
     last = save_checkpoint(tmp_path, 1, {"model/a": torch.zeros(1)}, {}, "", save)
     result = Result(RunState(step=1), "budget", last, last)
-    publish_copy(result, tmp_path / "model")
+    publish(result, tmp_path / "model")
     if damaged:
         (last / "model" / "model.safetensors").write_bytes(b"weighty")
     else:
         shutil.rmtree(last)
     with pytest.raises(CheckpointError, match=rf"damaged: .* belongs to {last}, whose model is to"):
-        publish_copy(result, tmp_path / "model")
+        publish(result, tmp_path / "model")
     assert (tmp_path / "model" / "model.safetensors").read_bytes() == b"weights"

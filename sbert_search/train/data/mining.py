@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -83,29 +83,28 @@ class _TokenKeys:
         return self._keys[text]
 
 
-@dataclass(frozen=True, slots=True)
-class Anchor:
-    """A text with the positives of its rows and its search hits, best first."""
+def choose_negatives(
+    anchor: str,
+    positives: Sequence[str],
+    hits: Sequence[tuple[str, float]],
+    related: Collection[str],
+    config: MiningConfig,
+    key: Key,
+) -> list[str]:
+    """Choose hits by rank and margin; return none if a positive is not among the hits.
 
-    text: str
-    positives: tuple[str, ...]
-    hits: Sequence[tuple[str, float]]  # passage and similarity
-    related: frozenset[str] = frozenset()  # further texts that may not become negatives
-
-    def negatives(self, config: MiningConfig, key: Key) -> list[str]:
-        """Choose hits by rank and margin; return none if a positive is not among the hits.
-
-        The anchor itself, its positives, related texts and hits that equal a better hit are removed
-        before the ranks are counted. See "A mined negative ranks below its positive" in
-        docs/decisions.md.
-        """
-        scores = dict(self.hits)
-        limit = min(scores.get(positive, -np.inf) for positive in self.positives) - config.margin
-        known = {key(text) for text in (self.text, *self.positives, *self.related)}
-        first = {key(text): (text, score) for text, score in reversed(self.hits)}
-        others = [first[key(text)] for text, _ in self.hits if text == first[key(text)][0]]
-        window = [hit for hit in others if key(hit[0]) not in known][config.first - 1 : config.last]
-        return [text for text, score in window if score <= limit]
+    ``hits`` are passages with their similarities, best first; ``related`` are further texts that
+    may not become negatives. The anchor itself, its positives, related texts and hits that equal a
+    better hit are removed before the ranks are counted. See "A mined negative ranks below its
+    positive" in docs/decisions.md.
+    """
+    scores = dict(hits)
+    limit = min(scores.get(positive, -np.inf) for positive in positives) - config.margin
+    known = {key(text) for text in (anchor, *positives, *related)}
+    first = {key(text): (text, score) for text, score in reversed(hits)}
+    others = [first[key(text)] for text, _ in hits if text == first[key(text)][0]]
+    window = [hit for hit in others if key(hit[0]) not in known][config.first - 1 : config.last]
+    return [text for text, score in window if score <= limit]
 
 
 def mine_negatives(
@@ -251,7 +250,7 @@ def _mine(
     chosen = {}
     for anchor, own in positives.items():
         hits = [(passages[int(doc_id)], score) for doc_id, score in run[anchor].items()]
-        chosen[anchor] = Anchor(anchor, own, hits, related[anchor]).negatives(config, key)
+        chosen[anchor] = choose_negatives(anchor, own, hits, related[anchor], config, key)
     if reranker is not None:
         # Scoring is slow, so only the first candidates are scored.
         first = {anchor: texts[: 4 * count] for anchor, texts in chosen.items()}

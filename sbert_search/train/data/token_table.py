@@ -9,11 +9,12 @@ import numpy as np
 import torch
 import xxhash
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from sbert_search.base.distributed import Ranks
 from sbert_search.base.progress import warn
 from sbert_search.models.encoder.packed import PackedTokens
+from sbert_search.text.tokens.batching import TOKENS_AT_ONCE, token_batches
 from sbert_search.text.tokens.tokenizer import TextTokenizer
 
 _TOKENIZED_AT_ONCE = 4096
@@ -85,6 +86,20 @@ class TokenTable:
             tuple(self.lengths[texts].tolist()),
             None if self.types is None else _joined(self.types, slices),
         )
+
+
+@torch.no_grad()
+def outputs_of(model: nn.Module, table: TokenTable, width: int) -> NDArray[np.float32]:
+    """Return the output of a model for every text, float32 (texts, width).
+
+    The model computes in fp32, even if training uses bf16: its weights are in fp32, and there is no
+    autocast. The caller sets eval mode.
+    """
+    outputs = np.empty((len(table.lengths), width), dtype=np.float32)
+    device = next(model.parameters()).device
+    for texts in token_batches(table.lengths, TOKENS_AT_ONCE):
+        outputs[texts] = model(table.pack(texts).to(device)).float().cpu().numpy()
+    return outputs
 
 
 def token_key(ids: NDArray[np.int32]) -> bytes:

@@ -91,7 +91,8 @@ def save_checkpoint(
     final = checkpoint_path(out, step)
     temporary = final.with_name(final.name + ".tmp")
     try:
-        _remove_unfinished(out)
+        for unfinished in out.glob("ckpt-*.tmp"):
+            files.remove_tree(unfinished)
         files.disk.make_folder(temporary)
         write_tensors(temporary / "state.safetensors", tensors)
         files.write_new(temporary / "recipe.toml", recipe.encode())
@@ -158,7 +159,12 @@ def read_checkpoint(path: Path) -> Checkpoint:
             f"{path} has format {content['format']}; this version reads {FORMAT}."
         )
     for name, expected in content["files"].items():
-        _verify(path / name, expected)
+        try:
+            got = _measure(path / name)
+        except OSError as error:
+            raise CheckpointError(f"{path / name} is damaged: {error}.") from error
+        if got != expected:
+            raise CheckpointError(f"{path / name} is damaged: expected {expected}, got {got}.")
     return Checkpoint(path, content["state"])
 
 
@@ -174,11 +180,6 @@ def checkpoint_path(out: Path, step: int) -> Path:
 
 def _step(path: Path) -> int:
     return int(path.name.removeprefix("ckpt-"))
-
-
-def _remove_unfinished(out: Path) -> None:
-    for path in out.glob("ckpt-*.tmp"):
-        files.remove_tree(path)
 
 
 def _write_state(folder: Path, state: Mapping[str, object]) -> None:
@@ -198,12 +199,3 @@ def _digest(content: object) -> str:
 
 def _measure(path: Path) -> dict[str, int | str]:
     return {"bytes": path.stat().st_size, "xxh3_128": files.xxh3_128_of(path)}
-
-
-def _verify(path: Path, expected: object) -> None:
-    try:
-        got = _measure(path)
-    except OSError as error:
-        raise CheckpointError(f"{path} is damaged: {error}.") from error
-    if got != expected:
-        raise CheckpointError(f"{path} is damaged: expected {expected}, got {got}.")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 from torch import nn
 
@@ -32,16 +32,6 @@ class ReportConfig:
     every_s: float = 10.0  # time between two progress lines
     unit: str = "tokens"  # unit of the speed: "tokens", or a name for rows such as "pairs"
     tensorboard: bool = False  # whether to write event files for TensorBoard
-
-
-class _Board(Protocol):
-    """The part of TensorBoard's ``SummaryWriter`` that is used; torch does not annotate it."""
-
-    def add_scalar(self, tag: str, scalar_value: float, global_step: int, /) -> object:
-        """Add one value."""
-
-    def close(self) -> object:
-        """Close the event files."""
 
 
 class Report:
@@ -75,7 +65,7 @@ class Report:
             own_lines=True,
         )
         self._log: Log | None = None
-        self._board: _Board | None = None
+        self._board: Any = None  # TensorBoard's SummaryWriter, which torch does not annotate
         with ExitStack() as opened:  # closes the log if TensorBoard cannot be opened
             if first:
                 self._log = opened.enter_context(closing(Log(out / LOG, state.step)))
@@ -212,7 +202,7 @@ def _flat(values: Mapping[str, object], path: str) -> Iterator[tuple[str, float]
             yield f"{path}/{name}", value
 
 
-def _open_board(out: Path, step: int) -> _Board:
+def _open_board(out: Path, step: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:

@@ -12,7 +12,6 @@ import platform
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -28,9 +27,6 @@ from sbert_search.train.loop.gradients import StepContext
 from sbert_search.train.loop.optim import restore_optimizer
 from sbert_search.train.loop.schedule import RunState
 from sbert_search.version import __version__
-
-if TYPE_CHECKING:
-    pass
 
 _WRITTEN = ("log.jsonl", "curves.svg", "model", "model.tmp")  # what a run replaces in its folder
 _DEV = "dev data"  # key of the checksum of the dev data in a fingerprint
@@ -200,8 +196,10 @@ def require_agreement(ranks: Ranks, settings: Mapping[str, object]) -> None:
     if ranks.world == 1:
         return
     hosts = ranks.gather_values(socket.gethostname())
-    first, *others = (_mapping(value) for value in ranks.gather_values(settings))
+    first, *others = ranks.gather_values(settings)
     for rank, other in enumerate(others, start=1):
+        assert isinstance(first, dict)
+        assert isinstance(other, dict)
         lines = [
             f"{name} is {_short(left)} on rank 0 and {_short(right)} on rank {rank}"
             for name, left, right in iter_differences(first, other)
@@ -224,11 +222,6 @@ def resumes(ranks: Ranks, out: Path) -> bool:
     if int(os.environ.get(_MAX_RESTARTS, "0")) == 0:
         return False
     return bool(ranks.from_first([bool(checkpoints(out))])[0])
-
-
-def _mapping(value: object) -> Mapping[str, object]:
-    assert isinstance(value, dict)
-    return value
 
 
 def _short(value: object) -> str:

@@ -41,13 +41,13 @@ def dev_figures(out: Path) -> list[dict[str, float]]:
     return [line["figures"] for line in read_log(out / "log.jsonl") if line["kind"] == "dev"]
 
 
-def asked_devices(monkeypatch: pytest.MonkeyPatch, module: str) -> list[str]:
-    """Collect the names of the devices that a module of task heads resolves; each is the CPU."""
+def asked_devices(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Collect the names of the devices that trainings of heads resolve; each is the CPU."""
     asked: list[str] = []
 
     def resolve(name: str) -> torch.device:
         asked.append(name)
         return torch.device("cpu")
 
-    monkeypatch.setattr(f"sbert_search.heads.{module}.resolve_device", resolve)
+    monkeypatch.setattr("sbert_search.heads.training.resolve_device", resolve)
     return asked

@@ -73,7 +73,7 @@ def recipe(folder: Path, *, unanswerable: bool = True, **settings: Any) -> Answe
 def test_answers_are_learned_and_transformers_computes_the_logits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unanswerable: bool
 ) -> None:
-    asked = asked_devices(monkeypatch, "train_answerer")
+    asked = asked_devices(monkeypatch)
     train_answerer(recipe(tmp_path, unanswerable=unanswerable), tmp_path / "run")
     assert asked == ["cpu"]  # for the threshold
     figures = dev_figures(tmp_path / "run")

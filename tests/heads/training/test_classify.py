@@ -68,7 +68,7 @@ def recipe(folder: Path, task: str = "class", **settings: Any) -> ClassifyRecipe
 def test_each_kind_of_label_is_learned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: str, metric: str
 ) -> None:
-    asked = asked_devices(monkeypatch, "train_classifier")
+    asked = asked_devices(monkeypatch)
     train_classifier(recipe(tmp_path, task, pooling="cls"), tmp_path / "run")
     assert asked == ([] if task == "number" else ["cpu"])  # for the temperature
     figures = dev_figures(tmp_path / "run")

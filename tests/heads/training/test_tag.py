@@ -57,7 +57,7 @@ def recipe(folder: Path, **settings: Any) -> TagRecipe:
 def test_entities_are_learned_and_transformers_computes_the_emissions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
 ) -> None:
-    asked = asked_devices(monkeypatch, "train_tagger")
+    asked = asked_devices(monkeypatch)
     train_tagger(recipe(tmp_path, **settings), tmp_path / "run")
     assert asked == ([] if "crf" in settings else ["cpu"])  # for the temperature
     figures = dev_figures(tmp_path / "run")

@@ -33,14 +33,14 @@ def found(
     The vector of a text without an angle is zero; that of one whose angle is NaN is NaN.
     """
 
-    def embed(model: object, texts: list[str]) -> np.ndarray:
+    def embed(model: object, texts: list[str], dim: int) -> np.ndarray:
         radians = np.radians([angles.get(text, 0) for text in texts])
         vectors = np.stack([np.cos(radians), np.sin(radians)], axis=1).astype(np.float32)
         vectors[[text not in angles for text in texts]] = 0
         return vectors
 
     monkeypatch.setattr(TokenTable, "of", lambda texts, tokenizer, ranks: texts)
-    monkeypatch.setattr(dev_metrics, "embed_table", embed)
+    monkeypatch.setattr(dev_metrics, "outputs_of", embed)
     path = folder / "dev.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     model = tiny_bi_encoder(folder / "tokens")

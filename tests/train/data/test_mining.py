@@ -20,7 +20,7 @@ from sbert_search.search.engine import SearchEngine
 from sbert_search.train.bi_encoder import BiEncoderRecipe, train_bi_encoder
 from sbert_search.train.data import mining
 from sbert_search.train.data.examples import Example
-from sbert_search.train.data.mining import Anchor, MiningConfig, mine_negatives
+from sbert_search.train.data.mining import MiningConfig, choose_negatives, mine_negatives
 from sbert_search.train.recipe import load_recipe
 from tests.models.tiny import TOKENS, tiny_bi_encoder, tiny_cross_encoder
 
@@ -111,7 +111,7 @@ def test_ranks_and_margin_bound_the_window(
 def test_an_anchor_that_is_a_passage_has_no_rank() -> None:
     hits = [("a", 0.9), ("b", 0.8), ("c", 0.7), ("d", 0.6), ("e", 0.5)]
     config = MiningConfig(negatives=2, first=2, last=3, margin=0.0)
-    assert Anchor("a", ("b",), hits).negatives(config, str) == ["d", "e"]
+    assert choose_negatives("a", ("b",), hits, (), config, str) == ["d", "e"]
 
 
 def test_random_passages_are_seeded_and_fill_up_every_row(model: Path, tmp_path: Path) -> None:
