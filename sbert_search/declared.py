@@ -1,7 +1,7 @@
 """What a settings dataclass declares of each option, for the command line, HTTP and checks.
 
 A field has the type and the default. Its entry in the section Attributes of the docstring describes
-it, or the comment after it; the first sentence stands alone, since it is the help of the command
+it, or the comment beside it; the first sentence stands alone, since it is the help of the command
 line. `Bounds` in `typing.Annotated` limits a number or names the value.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 import operator
 import re
@@ -43,11 +44,10 @@ class Bounds:
         """Which numbers are in the range, such as "at least 1"."""
         if self.low is not None and self.high is not None:
             return f"from {self.low:,} to {self.high:,}"
-        limits = {"at least": self.low, "above": self.above, "at most": self.high}
-        finite = self.below == math.inf
-        limits["below"] = None if finite else self.below
-        rule = " and ".join(f"{name} {n:,}" for name, n in limits.items() if n is not None)
-        return f"finite, and {rule}" if finite else rule
+        named = ("at least", self.low), ("above", self.above), ("at most", self.high)
+        limits = [(name, n) for name, n in (*named, ("below", self.below)) if n is not None]
+        rule = " and ".join(f"{name} {n:,}" for name, n in limits if math.isfinite(n))
+        return ", and ".join(filter(None, ["finite", rule])) if self.below == math.inf else rule
 
     def __contains__(self, number: float) -> bool:
         return (
@@ -110,7 +110,7 @@ def described(cls: type) -> Mapping[str, str]:
 
 
 def _comments(cls: type) -> dict[str, str]:
-    """Return the comments after the fields of a class; none if its source is not installed."""
+    """Return the comments after or above the fields of a class; none if it has no source file."""
     import ast  # only the help of recipes needs these
     import inspect
     import textwrap
@@ -123,9 +123,14 @@ def _comments(cls: type) -> dict[str, str]:
     for node in typing.cast(ast.ClassDef, ast.parse(source).body[0]).body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             behind = lines[(node.end_lineno or 1) - 1].encode()[node.end_col_offset or 0 :].decode()
-            if "#" in behind:
-                found[node.target.id] = behind.partition("#")[2].strip()
+            above = itertools.takewhile(_is_comment, reversed(lines[: node.lineno - 1]))
+            comment = [behind] if "#" in behind else reversed(list(above))
+            found[node.target.id] = " ".join(line.strip(" #") for line in comment)
     return found
+
+
+def _is_comment(line: str) -> bool:
+    return line.lstrip().startswith("#")
 
 
 @functools.cache
