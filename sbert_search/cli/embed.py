@@ -10,8 +10,9 @@ import click
 
 from sbert_search.cli.console import emit, show_table
 from sbert_search.cli.options.runner import opened_runner, runner_options
-from sbert_search.cli.options.shared import embedder_options, shared_options
-from sbert_search.cli.options.source import finish, model_options, source_options, with_read_options
+from sbert_search.cli.options.shared import embedder_options, model_options, shared_options
+from sbert_search.cli.options.source import finish, source_options, with_read_options
+from sbert_search.index.building.settings import ReadSettings
 
 
 @click.command()
@@ -50,7 +51,6 @@ def embed(
     """
     from sbert_search.index.building.model_check import as_embedder
     from sbert_search.index.building.parquet import embed_to_parquet
-    from sbert_search.index.building.read_settings import ReadSettings
 
     settings = with_read_options(ReadSettings(), ctx)
     open_model = partial(as_embedder, model, **model_options(ctx))

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
 
 from sbert_search.base.progress import note
-from sbert_search.cli.console import REJECTED_ROWS, emit, say, show_facts
+from sbert_search.cli.console import REJECTED_ROWS, emit, say, show_report
 from sbert_search.cli.evaluate.reporting import EvalOptions, head_eval_options, report
 from sbert_search.cli.options.shared import (
     HEAD_PRECISIONS,
@@ -18,12 +16,16 @@ from sbert_search.cli.options.shared import (
     narrow_precision,
     shared_options,
 )
-from sbert_search.cli.train import train_by_recipe, training_command
+from sbert_search.cli.train import training_command
 
 if TYPE_CHECKING:
     from sbert_search.base.device import Precision
+    from sbert_search.cli.train import Trainer
     from sbert_search.heads.predicted import PredictedRow
     from sbert_search.heads.predictor import Predictor
+    from sbert_search.heads.train_answerer import AnswerRecipe
+    from sbert_search.heads.train_classifier import ClassifyRecipe
+    from sbert_search.heads.train_tagger import TagRecipe
 
 
 @click.command()
@@ -136,14 +138,12 @@ def calibrate(model: Path, source: Path, device: str, as_json: bool) -> None:
     """
     from sbert_search.heads.calibrate import calibrate as fit
 
-    facts = dataclasses.asdict(fit(model, source, device=device))
-    emit(facts) if as_json else show_facts(facts)
+    show_report(fit(model, source, device=device), as_json=as_json)
 
 
 @click.command()
 @head_eval_options
-@click.pass_context
-def classify(ctx: click.Context, /, **_: object) -> int:
+def classify(options: EvalOptions) -> int:
     """Measure a classifier of texts or of pairs.
 
     The scores are accuracy, macro F1, Matthews correlation and the calibration error (ECE). If a
@@ -152,41 +152,31 @@ def classify(ctx: click.Context, /, **_: object) -> int:
     """
     from sbert_search.heads.evaluation import evaluate_classify
 
-    options = EvalOptions.of(ctx)
-    run = partial(
-        evaluate_classify, predictor=_predictor(options), data=options.data, seed=options.seed
-    )
-    return report("classify", run, options)
+    return report("classify", evaluate_classify, _predictor(options), options)
 
 
 @click.command()
 @head_eval_options
-@click.pass_context
-def tag(ctx: click.Context, /, **_: object) -> int:
+def tag(options: EvalOptions) -> int:
     """Measure a tagger of entities.
 
     The scores are precision, recall and F1 over entities, as CoNLL counts them.
     """
     from sbert_search.heads.evaluation import evaluate_tag
 
-    options = EvalOptions.of(ctx)
-    run = partial(evaluate_tag, predictor=_predictor(options), data=options.data, seed=options.seed)
-    return report("tag", run, options)
+    return report("tag", evaluate_tag, _predictor(options), options)
 
 
 @click.command()
 @head_eval_options
-@click.pass_context
-def qa(ctx: click.Context, /, **_: object) -> int:
+def qa(options: EvalOptions) -> int:
     """Measure a model that answers questions.
 
     The scores are SQuAD's exact match and F1.
     """
     from sbert_search.heads.evaluation import evaluate_qa
 
-    options = EvalOptions.of(ctx)
-    run = partial(evaluate_qa, predictor=_predictor(options), data=options.data, seed=options.seed)
-    return report("qa", run, options)
+    return report("qa", evaluate_qa, _predictor(options), options)
 
 
 def _predictor(options: EvalOptions) -> Predictor:
@@ -197,26 +187,8 @@ def _predictor(options: EvalOptions) -> Predictor:
     return Predictor(options.model, device=options.device, precision=options.precision)
 
 
-def _classify_settings() -> type:
-    from sbert_search.heads.train_classifier import ClassifyRecipe
-
-    return ClassifyRecipe
-
-
-def _tag_settings() -> type:
-    from sbert_search.heads.train_tagger import TagRecipe
-
-    return TagRecipe
-
-
-def _answer_settings() -> type:
-    from sbert_search.heads.train_answerer import AnswerRecipe
-
-    return AnswerRecipe
-
-
-@training_command("classify", _classify_settings)
-def train_classify(**_: object) -> None:
+@training_command("classify")
+def train_classify() -> tuple[type[ClassifyRecipe], Trainer[ClassifyRecipe]]:
     """Train a classifier of texts or pairs.
 
     It predicts one class, several classes, or a number. RECIPE is the name of a shipped recipe or a
@@ -229,11 +201,11 @@ def train_classify(**_: object) -> None:
     """  # noqa: D301 (the backslash is click's)
     from sbert_search.heads.train_classifier import ClassifyRecipe, train_classifier
 
-    train_by_recipe("classify", ClassifyRecipe, train_classifier)
+    return ClassifyRecipe, train_classifier
 
 
-@training_command("tag", _tag_settings)
-def train_tag(**_: object) -> None:
+@training_command("tag")
+def train_tag() -> tuple[type[TagRecipe], Trainer[TagRecipe]]:
     """Train a tagger of entities in text.
 
     RECIPE is the name of a shipped recipe or a TOML file.
@@ -245,11 +217,11 @@ def train_tag(**_: object) -> None:
     """  # noqa: D301 (the backslash is click's)
     from sbert_search.heads.train_tagger import TagRecipe, train_tagger
 
-    train_by_recipe("tag", TagRecipe, train_tagger)
+    return TagRecipe, train_tagger
 
 
-@training_command("qa", _answer_settings)
-def train_qa(**_: object) -> None:
+@training_command("qa")
+def train_qa() -> tuple[type[AnswerRecipe], Trainer[AnswerRecipe]]:
     """Train a model that finds the answer to a question in a text.
 
     RECIPE is the name of a shipped recipe or a TOML file.
@@ -261,4 +233,4 @@ def train_qa(**_: object) -> None:
     """  # noqa: D301 (the backslash is click's)
     from sbert_search.heads.train_answerer import AnswerRecipe, train_answerer
 
-    train_by_recipe("qa", AnswerRecipe, train_answerer)
+    return AnswerRecipe, train_answerer
