@@ -7,12 +7,14 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import click
 from click.core import ParameterSource
 
 from sbert_search.base.options import offer_options
-from sbert_search.wings import Command, commands
+from sbert_search.wings import commands
 
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "demo": (
@@ -198,36 +200,69 @@ _IN_TABLE = "sbert_search.cli.lazy_group"
 NEAR = 0.7  # lowest similarity (difflib ratio) at which a known name is suggested
 
 
-def near_names(name: str, known: Iterable[str]) -> list[str]:
-    """Return the known names that are similar to a misspelt one, best first."""
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Return a sentence with the known names that are similar to a misspelt one, or ""."""
     import difflib  # only a misspelt name needs it
 
     # Leading dashes would make all options similar.
     plain = {option.lstrip("-"): option for option in known}
-    return [plain[near] for near in difflib.get_close_matches(name.lstrip("-"), plain, 2, NEAR)]
+    near = difflib.get_close_matches(name.lstrip("-"), plain, 2, NEAR)
+    return f" Did you mean {' or '.join(repr(plain[each]) for each in near)}?" if near else ""
 
 
-def suggestion(name: str, known: Iterable[str]) -> str:
-    """Return a sentence with the known names that are similar to a misspelt one, or ""."""
-    near = near_names(name, known)
-    return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+class LazyGroup(click.Group):
+    """A group of commands, to which wings may add: each is imported at its first use.
 
+    It suggests similar commands for a misspelt one, and adds examples to the help of commands.
 
-class GuidedGroup(click.Group):
-    """A group that suggests similar commands, and adds examples to the help of commands."""
+    Args:
+        args: As for `click.Group`; the group at the top is called cli.
+        homes: The ``module:attribute`` of each command, in the order of the help.
+        lines: The first sentence of the help of some commands, which the help of the group shows
+            without importing them.
+        attrs: As for `click.Group`.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        homes: Mapping[str, str],
+        lines: Mapping[str, str] = MappingProxyType({}),
+        **attrs: Any,
+    ) -> None:
+        super().__init__(*args, **attrs)
+        self._prefix = "" if self.name == "cli" else f"{self.name} "
+        names = {name: name.rpartition(" ") for name in commands()}
+        own = self._prefix.strip()
+        added = {short: commands()[name] for name, (at, _, short) in names.items() if at == own}
+        self._homes = {**homes, **{name: command.home for name, command in added.items()}}
+        self._lines = {**lines, **{name: command.line for name, command in added.items()}}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the commands, in the order of the help."""
+        return list(self._homes)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command with its examples, or None if no command has this name."""
-        command = self.load_command(ctx, cmd_name)
-        if command and not isinstance(command, click.Group):
-            name = cmd_name if self.name in (None, "cli") else f"{self.name} {cmd_name}"
-            if "Examples:" not in (command.epilog or ""):
-                command.epilog = with_examples(command.epilog, name)
+        if cmd_name not in self._homes:
+            return None
+        module, _, attribute = self._homes[cmd_name].partition(":")
+        command: click.Command = getattr(import_module(module), attribute)
+        is_group = isinstance(command, click.Group)
+        if not is_group and "Examples:" not in (command.epilog or ""):
+            command.epilog = with_examples(command.epilog, f"{self._prefix}{cmd_name}")
         return command
 
-    def load_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command, or None if no command has this name."""
-        return super().get_command(ctx, cmd_name)
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands; those whose first sentence is known are not imported."""
+        width, rows = formatter.width - 6 - max(map(len, self._homes)), []
+        for name in self._homes:
+            line = self._lines.get(name)
+            command = click.Command(name, help=line) if line else self.get_command(ctx, name)
+            if command is not None and not command.hidden:
+                rows.append((name, command.get_short_help_str(width)))
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -269,54 +304,7 @@ def _configured(ctx: click.Context, name: str, command: click.Command) -> click.
     return shown_instead(command, path) if shows else command
 
 
-def _commands_in(group: str) -> dict[str, Command]:
-    """Return the commands that wings add to a group, without the name of the group."""
-    names = {name: name.rpartition(" ") for name in commands()}
-    return {name: commands()[full] for full, (own, _, name) in names.items() if own == group}
-
-
 def is_for_all_commands(ctx: click.Context, name: str) -> bool:
     """Whether an option has its value from the top of the configuration file."""
     in_file = ctx.get_parameter_source(name) is ParameterSource.DEFAULT_MAP
     return in_file and name not in ctx.meta[_IN_TABLE]
-
-
-def lazy_group(
-    group: str, homes: Mapping[str, str], lines: Mapping[str, str] | None = None
-) -> type[click.Group]:
-    """Make a group class whose commands are imported at their first use.
-
-    Wings may add commands to ``group``; "" is the top. ``homes`` has the ``module:attribute`` of
-    each command, in the order of the help. ``lines`` has the first sentence of the help of some
-    commands, which the help of the group then shows without importing them.
-    """
-    added = _commands_in(group)
-    homes = {**homes, **{name: command.home for name, command in added.items()}}
-    known = {**(lines or {}), **{name: command.line for name, command in added.items()}}
-
-    class LazyGroup(GuidedGroup):
-        def list_commands(self, ctx: click.Context) -> list[str]:
-            return list(homes)
-
-        def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-            width = formatter.width - 6 - max(map(len, homes))
-            rows = []
-            for name in homes:
-                command = self._for_list(ctx, name)
-                if command is not None and not command.hidden:
-                    rows.append((name, command.get_short_help_str(width)))
-            with formatter.section("Commands"):
-                formatter.write_dl(rows)
-
-        def _for_list(self, ctx: click.Context, name: str) -> click.Command | None:
-            line = known.get(name)
-            return click.Command(name, help=line) if line else self.get_command(ctx, name)
-
-        def load_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-            if cmd_name not in homes:
-                return None
-            module, _, attribute = homes[cmd_name].partition(":")
-            command: click.Command = getattr(import_module(module), attribute)
-            return command
-
-    return LazyGroup

@@ -21,7 +21,7 @@ import click
 
 from sbert_search.base.out_of_memory import has_memory_limit, ran_out_of_memory
 from sbert_search.base.progress import show_notes, tell
-from sbert_search.cli.lazy_group import lazy_group, suggestion
+from sbert_search.cli.lazy_group import LazyGroup, suggestion
 from sbert_search.errors import ConfigError, QueryError, SbertSearchError
 from sbert_search.version import __version__
 
@@ -201,7 +201,9 @@ _LINES = {  # the first sentence of a command's help, so that --help does not im
 
 
 @click.group(
-    cls=lazy_group("", _COMMANDS, _LINES),
+    cls=LazyGroup,
+    homes=_COMMANDS,
+    lines=_LINES,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 3 finished with rejected rows, "
     "130 interrupted. Results go to stdout; progress, notes and errors go to stderr. Options that "

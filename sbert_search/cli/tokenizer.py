@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from sbert_search.cli.console import REJECTED_ROWS, show_report
-from sbert_search.cli.lazy_group import GuidedGroup
+from sbert_search.cli.lazy_group import LazyGroup
 from sbert_search.cli.options.shared import refuse_typed, shared_options
 
 if TYPE_CHECKING:
     from sbert_search.text.tokens.wordpiece import Algorithm
 
 
-@click.group(cls=GuidedGroup)
+@click.group(cls=LazyGroup, homes={"train": "sbert_search.cli.tokenizer:train"})
 def tokenizer() -> None:
     """Train a tokenizer."""
 
 
-@tokenizer.command()
+@click.command()
 @click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
 @click.option(
     "--out", type=click.Path(path_type=Path), required=True, help="New folder for the tokenizer."

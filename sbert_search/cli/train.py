@@ -13,7 +13,7 @@ import click
 
 from sbert_search.base.progress import duration
 from sbert_search.cli.console import emit, show_facts
-from sbert_search.cli.lazy_group import lazy_group
+from sbert_search.cli.lazy_group import LazyGroup
 from sbert_search.cli.options.shared import (
     TRAINING_PRECISIONS,
     given,
@@ -322,7 +322,7 @@ _COMMANDS = {
 }
 
 
-@click.group(cls=lazy_group("train", _COMMANDS))
+@click.group(cls=LazyGroup, homes=_COMMANDS)
 def train() -> None:
     """Train a bi-encoder, a cross-encoder or a task head on labelled text."""
 

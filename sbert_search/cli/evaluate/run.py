@@ -16,7 +16,7 @@ from sbert_search.cli.evaluate.reporting import (
     no_cache,
     report,
 )
-from sbert_search.cli.lazy_group import is_for_all_commands, lazy_group
+from sbert_search.cli.lazy_group import LazyGroup, is_for_all_commands
 from sbert_search.cli.options.search import ranking_options, search_options
 from sbert_search.cli.options.shared import refuse_typed
 
@@ -32,7 +32,7 @@ _COMMANDS = {
 }
 
 
-@click.group("eval", cls=lazy_group("eval", _COMMANDS))
+@click.group("eval", cls=LazyGroup, homes=_COMMANDS)
 def evaluate() -> None:
     """Evaluate a model on tasks with known answers.
 

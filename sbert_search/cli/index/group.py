@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from sbert_search.cli.lazy_group import lazy_group
+from sbert_search.cli.lazy_group import LazyGroup
 
 _UPDATE = "sbert_search.cli.index.update"
 _MAINTAIN = "sbert_search.cli.index.maintain"
@@ -26,6 +26,6 @@ _COMMANDS = {
 }
 
 
-@click.group(cls=lazy_group("index", _COMMANDS))
+@click.group(cls=LazyGroup, homes=_COMMANDS)
 def index() -> None:
     """Build, update, check and tune an index."""
