@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sbert_search.text.tokens.wordpiece import Algorithm
 
 
-@click.group(cls=LazyGroup, homes={"train": "sbert_search.cli.tokenizer:train"})
+@click.group(cls=LazyGroup)
 def tokenizer() -> None:
     """Train a tokenizer."""
 

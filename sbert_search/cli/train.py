@@ -316,13 +316,7 @@ def pretrain() -> tuple[type[PretrainRecipe], Trainer[PretrainRecipe]]:
     return PretrainRecipe, run
 
 
-_COMMANDS = {
-    "bi-encoder": "sbert_search.cli.train:bi_encoder",
-    "cross-encoder": "sbert_search.cli.train:cross_encoder",
-}
-
-
-@click.group(cls=LazyGroup, homes=_COMMANDS)
+@click.group(cls=LazyGroup)
 def train() -> None:
     """Train a bi-encoder, a cross-encoder or a task head on labelled text."""
 

@@ -20,19 +20,8 @@ from sbert_search.cli.lazy_group import LazyGroup, is_for_all_commands
 from sbert_search.cli.options.search import ranking_options, search_options
 from sbert_search.cli.options.shared import refuse_typed
 
-_COMMANDS = {
-    "compare": "sbert_search.cli.evaluate.commands:compare",
-    "fusion": "sbert_search.cli.evaluate.commands:fusion",
-    "mlm": "sbert_search.cli.evaluate.commands:mlm",
-    "sts": "sbert_search.cli.evaluate.run:sts",
-    "retrieval": "sbert_search.cli.evaluate.run:retrieval",
-    "rerank": "sbert_search.cli.evaluate.run:rerank",
-    "nli": "sbert_search.cli.evaluate.run:nli",
-    "triplets": "sbert_search.cli.evaluate.run:triplets",
-}
 
-
-@click.group("eval", cls=LazyGroup, homes=_COMMANDS)
+@click.group("eval", cls=LazyGroup)
 def evaluate() -> None:
     """Evaluate a model on tasks with known answers.
 

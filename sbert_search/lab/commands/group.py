@@ -11,7 +11,7 @@ from sbert_search.cli.lazy_group import LazyGroup
 from sbert_search.cli.options.shared import Decorator
 
 
-@click.group(cls=LazyGroup, homes={})
+@click.group(cls=LazyGroup)
 def analyze() -> None:
     """Analyze models and indexes."""
 
