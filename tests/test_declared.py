@@ -90,7 +90,7 @@ def test_values_of_numpy_and_none_are_accepted() -> None:
 
 def test_a_command_takes_its_options_from_the_fields() -> None:
     @click.command()
-    @options_of(Brew, "minutes", "leaf", "degrees", "note", "milk", leaf="--tea")
+    @options_of(Brew, "minutes", "leaf", "degrees", "note", "milk", flags={"leaf": "--tea"})
     def brew(**values: object) -> None:
         click.echo(sorted(values.items()))
 

@@ -41,8 +41,9 @@ class LazyGroup(click.Group):
     def __init__(self, *args: Any, **attrs: Any) -> None:
         super().__init__(*args, **attrs)
         own = "" if self.name == "cli" else self.name  # "": the group at the top
-        every = {tuple(name.rpartition(" ")): one for name, one in (COMMANDS | commands()).items()}
-        self._own = {short: command for (at, _, short), command in every.items() if at == own}
+        every = {**COMMANDS, **commands()}
+        parts = {name: name.rpartition(" ") for name in every}
+        self._own = {short: every[name] for name, (at, _, short) in parts.items() if at == own}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the commands, in the order of the help."""

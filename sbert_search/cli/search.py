@@ -70,7 +70,7 @@ def _single_without_collections(function: Callable[..., None]) -> Callable[..., 
 @click.command()
 @index_folder
 @click.argument("query", required=False)
-@options_of(SearchOptions, "k", "where", k="-k")
+@options_of(SearchOptions, "k", "where", flags={"k": "-k"})
 @click.option(
     "--operators/--plain",
     default=None,

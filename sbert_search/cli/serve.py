@@ -130,7 +130,7 @@ _LIMITS = {  # options by field
     is_flag=True,
     help="Put path, query string and body of each request into the log, and thus its texts.",
 )
-@options_of(ServerLimits, "drain_s", drain_s="--drain")
+@options_of(ServerLimits, "drain_s", flags={"drain_s": "--drain"})
 @click.option(
     "--workers",
     type=click.IntRange(1, 256),
@@ -139,7 +139,7 @@ _LIMITS = {  # options by field
     help="Number of processes; each opens its own models and has its own limits.",
 )
 @serve_runner_options
-@options_of(ServerLimits, *_LIMITS, **_LIMITS)
+@options_of(ServerLimits, *_LIMITS, flags=_LIMITS)
 @index_embedder_options
 @shared_options("allow-inexact", "wait", "quiet")
 @click.pass_context

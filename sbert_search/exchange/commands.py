@@ -103,7 +103,7 @@ def export(
     "--table", metavar="NAME", help="Chroma collection or LanceDB table, if there are several."
 )
 @field_options
-@options_of(FieldNames, "vector", unset="detected", **FIELD_FLAGS)
+@options_of(FieldNames, "vector", unset="detected", flags=FIELD_FLAGS)
 @column_type_option
 @index_options
 @embedder_options

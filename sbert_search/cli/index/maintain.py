@@ -21,6 +21,7 @@ from sbert_search.cli.options.shared import (
 )
 from sbert_search.cli.options.source import changed_words
 from sbert_search.config import from_mapping, to_mapping
+from sbert_search.declared import declared
 from sbert_search.index.settings import MIN_ANN_ROWS, LexicalSettings, TuneSettings
 
 if TYPE_CHECKING:
@@ -270,7 +271,7 @@ def _facts(report: IndexInfo) -> dict[str, object]:
 
 @click.command()
 @index_folder
-@options_of(TuneSettings, "recall", "k", "latency_ms", "max_minutes", k="-k")
+@options_of(TuneSettings, "recall", "k", "latency_ms", "max_minutes", flags={"k": "-k"})
 @click.option(
     "--queries",
     type=click.Path(path_type=Path),
@@ -320,8 +321,8 @@ def tune(
         inputs = [path, *([queries_file(queries)] if queries else [])]
         require_possible_output(svg, "--svg")
         require_apart(svg, inputs, "--svg")
-    names = ("recall", "k", "memory_bytes", "latency_ms", "max_minutes", "seed")
-    settings = TuneSettings(**{name: ctx.params[name] for name in names})
+    own = ctx.params.keys() & declared(TuneSettings).keys()
+    settings = TuneSettings(**{name: ctx.params[name] for name in own})
     index = Index.open(path, wait_s=wait_s)
     if queries is None:
         report = index.tune(settings, dry_run=dry_run)

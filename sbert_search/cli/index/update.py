@@ -46,7 +46,7 @@ _predicted_options = options_of(BuildSettings, "classify", "tag", unset="", mult
 
 
 index_options = joined(
-    options_of(IndexSpec, "factory", factory="--spec"),
+    options_of(IndexSpec, "factory", flags={"factory": "--spec"}),
     options_of(BuildSettings, "metric"),
     options_of(LexicalSettings, "language", "title_weight"),
     options_of(BuildSettings, "dtype"),

@@ -11,7 +11,7 @@ from sbert_search.cli.options.shared import Decorator, joined, options_of, typed
 from sbert_search.search.options import Boost, Fusion, SearchOptions
 
 _RANKING: tuple[Decorator, ...] = (
-    options_of(Fusion, "method", "dense_weight", method="--fusion"),
+    options_of(Fusion, "method", "dense_weight", flags={"method": "--fusion"}),
     click.option(
         "--rerank", metavar="MODEL", help="Cross-encoder that scores the first hits again."
     ),

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, get_args
 
 import click
@@ -139,7 +140,7 @@ def options_of(
     unset: str | None = None,
     multiple: bool = False,
     variables: bool = False,
-    **flags: str,
+    flags: Mapping[str, str] = MappingProxyType({}),
 ) -> Decorator:
     """Give a command options for fields of a settings dataclass, in the order of the help.
 
@@ -150,7 +151,7 @@ def options_of(
             field, which is then the value of the parameter.
         multiple: Whether the options may be repeated.
         variables: Whether environment variables set the options, too.
-        flags: Flags that do not follow from the field's name, such as ``method="--fusion"``.
+        flags: Flags that do not follow from the field's name, such as ``{"k": "-k"}``.
     """
     fields, options = declared(settings), []
     for name in names:

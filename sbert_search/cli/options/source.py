@@ -39,18 +39,18 @@ _SOURCE_HELP = """
 
 
 column_type_option = options_of(
-    ReadSettings, "column_types", unset="detected", column_types="--column-type"
+    ReadSettings, "column_types", unset="detected", flags={"column_types": "--column-type"}
 )
 
 
 field_options = joined(
-    options_of(FieldNames, "id", "text", "title", unset="detected", **FIELD_FLAGS),
+    options_of(FieldNames, "id", "text", "title", unset="detected", flags=FIELD_FLAGS),
     options_of(ReadSettings, "metadata_fields", unset="all others"),
 )
 _source_options = joined(
     click.argument("sources", nargs=-1, required=True, metavar="SOURCE..."),
     field_options,
-    options_of(ReadSettings, "query", unset="its only table", query="--sql"),
+    options_of(ReadSettings, "query", unset="its only table", flags={"query": "--sql"}),
     column_type_option,
     options_of(ReadSettings, "text_as", unset="a line; in a folder, the file"),
 )
@@ -61,7 +61,7 @@ vector_options = joined(
         metavar="FILE.npy",
         help="Given vectors, one for each row of SOURCE, to index in place of those of a model.",
     ),
-    options_of(FieldNames, "vector", **FIELD_FLAGS),
+    options_of(FieldNames, "vector", flags=FIELD_FLAGS),
 )
 
 
