@@ -10,7 +10,12 @@ import click
 
 from sbert_search.cli.console import emit, show_table
 from sbert_search.cli.options.runner import opened_runner, runner_options
-from sbert_search.cli.options.shared import embedder_options, model_options, shared_options
+from sbert_search.cli.options.shared import (
+    CHUNKING,
+    embedder_options,
+    model_options,
+    shared_options,
+)
 from sbert_search.cli.options.source import finish, source_options, with_read_options
 from sbert_search.index.building.settings import ReadSettings
 
@@ -22,16 +27,7 @@ from sbert_search.index.building.settings import ReadSettings
 @source_options
 @embedder_options
 @runner_options
-@shared_options(
-    "batch-tokens",
-    "on-truncate",
-    "chunk-tokens",
-    "chunk-overlap",
-    "on-error",
-    "memory",
-    "quiet",
-    "json",
-)
+@shared_options("batch-tokens", *CHUNKING, "on-error", "memory", "quiet", "json")
 @click.pass_context
 def embed(
     ctx: click.Context,

@@ -13,6 +13,7 @@ import click
 from sbert_search.base.progress import note, progress
 from sbert_search.cli.console import emit, say
 from sbert_search.cli.options.shared import (
+    CHUNKING,
     Finite,
     embedder_options,
     model_options,
@@ -52,7 +53,7 @@ _BATCH_PAIRS = 1000  # number of pairs whose texts are in memory at the same tim
 )
 @source_options
 @embedder_options
-@shared_options("on-truncate", "chunk-tokens", "chunk-overlap", "memory", "quiet", "json")
+@shared_options(*CHUNKING, "memory", "quiet", "json")
 @click.pass_context
 def pairs(
     ctx: click.Context,

@@ -12,7 +12,13 @@ from click.core import ParameterSource
 from sbert_search.base.progress import note, reporting
 from sbert_search.cli.console import REJECTED_ROWS, emit, say
 from sbert_search.cli.index.update import index_options, with_overrides
-from sbert_search.cli.options.shared import embedder_options, model_options, shared_options, typed
+from sbert_search.cli.options.shared import (
+    CHUNKING,
+    embedder_options,
+    model_options,
+    shared_options,
+    typed,
+)
 from sbert_search.cli.options.source import column_type_option, with_read_options
 from sbert_search.config import to_mapping
 from sbert_search.index.building.settings import BuildSettings, ReadSettings
@@ -45,17 +51,7 @@ def _as_path(ctx: click.Context, param: click.Parameter, text: str) -> Path:
 @index_options
 @column_type_option
 @embedder_options
-@shared_options(
-    "batch-tokens",
-    "allow-inexact",
-    "on-truncate",
-    "chunk-tokens",
-    "chunk-overlap",
-    "memory",
-    "wait",
-    "quiet",
-    "json",
-)
+@shared_options("batch-tokens", "allow-inexact", *CHUNKING, "memory", "wait", "quiet", "json")
 @click.pass_context
 def sync(
     ctx: click.Context, /, path: Path, folder: Path, watch: bool, as_json: bool, **_: object

@@ -12,6 +12,7 @@ import click
 from sbert_search.cli.console import emit, say
 from sbert_search.cli.options.runner import opened_runner, runner_options
 from sbert_search.cli.options.shared import (
+    CHUNKING,
     embedder_options,
     index_embedder_options,
     index_folder,
@@ -80,16 +81,7 @@ index_options = joined(
 @vector_options
 @embedder_options
 @runner_options
-@shared_options(
-    "batch-tokens",
-    "on-truncate",
-    "chunk-tokens",
-    "chunk-overlap",
-    "on-error",
-    "memory",
-    "quiet",
-    "json",
-)
+@shared_options("batch-tokens", *CHUNKING, "on-error", "memory", "quiet", "json")
 @click.pass_context
 def build(
     ctx: click.Context,
@@ -149,25 +141,18 @@ def build(
     finish(ctx, report, out, "index", as_json=as_json)
 
 
-_update_options = shared_options(
-    "batch-tokens",
-    "allow-inexact",
-    "on-truncate",
-    "chunk-tokens",
-    "chunk-overlap",
-    "on-error",
-    "memory",
-    "wait",
-    "quiet",
-    "json",
+_update_options = joined(
+    index_folder,
+    source_options,
+    vector_options,
+    index_embedder_options,
+    shared_options(
+        "batch-tokens", "allow-inexact", *CHUNKING, "on-error", "memory", "wait", "quiet", "json"
+    ),
 )
 
 
 @click.command()
-@index_folder
-@source_options
-@vector_options
-@index_embedder_options
 @_update_options
 @click.pass_context
 def add(ctx: click.Context, /, path: Path, as_json: bool, **_: object) -> None:
@@ -181,10 +166,6 @@ def add(ctx: click.Context, /, path: Path, as_json: bool, **_: object) -> None:
 
 
 @click.command()
-@index_folder
-@source_options
-@vector_options
-@index_embedder_options
 @_update_options
 @click.pass_context
 def upsert(ctx: click.Context, /, path: Path, as_json: bool, **_: object) -> None:

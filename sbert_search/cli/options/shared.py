@@ -313,6 +313,7 @@ _SHARED: dict[str, Decorator] = {
 
 
 SHARED_NAMES = frozenset(_SHARED)
+CHUNKING = ("on-truncate", "chunk-tokens", "chunk-overlap")  # options for long texts
 
 
 def shared_options(*names: str) -> Decorator:
