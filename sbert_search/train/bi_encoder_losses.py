@@ -55,6 +55,7 @@ LossName = Literal[
     "embedding_mse",
 ]
 Teacher = Literal["bi-encoder", "cross-encoder"]
+_Factor = Annotated[float, Bounds(above=0)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,11 +68,9 @@ class LossConfig:
     name: LossName  # the loss
     margin: float = 1.0  # margin of triplet and contrastive losses
     distance: Distance = "euclidean"  # distance of triplet and contrastive losses
-    scale: Annotated[float, Bounds(above=0)] = 20.0  # factor of the cosines in mnrl, cosent, angle
+    scale: _Factor = 20.0  # factor of the cosines in mnrl, cosent, angle
     symmetric: bool = False  # whether mnrl also ranks the anchors for each positive
-    temperature: Annotated[float, Bounds(above=0)] = (
-        1.0  # temperature of the scores in score_divergence
-    )
+    temperature: _Factor = 1.0  # temperature of the scores in score_divergence
     concatenation: tuple[str, ...] = ("u", "v", "|u-v|")  # input of the classifier in softmax
     matryoshka: tuple[int, ...] = ()  # sizes of truncated embeddings, whose losses are summed
 

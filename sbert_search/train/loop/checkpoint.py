@@ -44,12 +44,10 @@ class CheckpointConfig:
     The last step and each step with a new best dev metric are always saved.
     """
 
-    every: Annotated[int | None, Bounds(1)] = (
-        None  # steps between them; None: save after every epoch
-    )
-    keep: Annotated[int, Bounds(1)] = (
-        2  # newest checkpoints kept, besides the one with the best dev metric
-    )
+    # Steps between checkpoints; None: save after every epoch.
+    every: Annotated[int | None, Bounds(1)] = None
+    # Newest checkpoints kept, besides the one with the best dev metric.
+    keep: Annotated[int, Bounds(1)] = 2
 
     def __post_init__(self) -> None:
         check(self, table="checkpoint.")

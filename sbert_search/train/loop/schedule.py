@@ -50,9 +50,8 @@ class ScheduleConfig:
     """The learning rate over a run, as a factor of optim.lr."""
 
     kind: ScheduleKind = "linear"  # course after the warm-up; linear and cosine end at 0
-    warmup: Annotated[float, Bounds(0, below=math.inf)] = (
-        0.1  # below 1: share of the budget; from 1 on: optimizer steps
-    )
+    # Below 1: share of the budget; from 1 on: optimizer steps.
+    warmup: Annotated[float, Bounds(0, below=math.inf)] = 0.1
 
     def __post_init__(self) -> None:
         check(self, table="schedule.")
@@ -162,13 +161,10 @@ class EvaluationConfig:
     The model is always evaluated before the first step and after the last one.
     """
 
-    every: Annotated[int | None, Bounds(1)] = (
-        None  # steps between evaluations; None: after every epoch
-    )
+    every: _Number = None  # steps between evaluations; None: after every epoch
     figure: str | None = None  # dev metric that selects the best model; None: the first one
     higher_is_better: bool = True  # whether a higher value of that metric is better
-    # Evaluations without improvement after which the run stops; None: it does not.
-    patience: Annotated[int | None, Bounds(1)] = None
+    patience: _Number = None  # evaluations without improvement to stop after; None: never
 
     def __post_init__(self) -> None:
         check(self, table="evaluation.")
