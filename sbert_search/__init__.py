@@ -44,16 +44,16 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares the names wi
     )
     from sbert_search.index.documents import Page as Page
     from sbert_search.index.index import Index as Index
-    from sbert_search.index.building.build import BuildSettings as BuildSettings
+    from sbert_search.index.building.settings import BuildSettings as BuildSettings
     from sbert_search.index.building.ingest import IngestReport as IngestReport
-    from sbert_search.index.building.read_settings import ReadSettings as ReadSettings
+    from sbert_search.index.building.settings import ReadSettings as ReadSettings
     from sbert_search.index.building.sync import SyncReport as SyncReport
     from sbert_search.index.settings import LexicalSettings as LexicalSettings
     from sbert_search.index.upkeep.check import CheckReport as CheckReport
     from sbert_search.index.upkeep.info import DriftReport as DriftReport
     from sbert_search.index.upkeep.info import IndexInfo as IndexInfo
     from sbert_search.index.settings import IndexSpec as IndexSpec
-    from sbert_search.index.tuning.settings import TuneSettings as TuneSettings
+    from sbert_search.index.settings import TuneSettings as TuneSettings
     from sbert_search.index.tuning.tune import TuneReport as TuneReport
     from sbert_search.records import (
         Document as Document,
@@ -112,14 +112,12 @@ _NAMES_IN = {
     ],
     "index.documents": ["Page"],
     "index.index": ["Index"],
-    "index.building.build": ["BuildSettings"],
     "index.building.ingest": ["IngestReport"],
-    "index.building.read_settings": ["ReadSettings"],
+    "index.building.settings": ["BuildSettings", "ReadSettings"],
     "index.building.sync": ["SyncReport"],
-    "index.settings": ["LexicalSettings", "IndexSpec"],
+    "index.settings": ["LexicalSettings", "IndexSpec", "TuneSettings"],
     "index.upkeep.check": ["CheckReport"],
     "index.upkeep.info": ["DriftReport", "IndexInfo"],
-    "index.tuning.settings": ["TuneSettings"],
     "index.tuning.tune": ["TuneReport"],
     "records": ["Document", "Hit", "HitAnswer", "Query", "RowCounts", "StageScore"],
     "base.progress": ["Progress", "ProgressCallback", "ProgressDisplay", "set_progress"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
@@ -90,7 +91,7 @@ def test_values_of_numpy_and_none_are_accepted() -> None:
 
 def test_a_command_takes_its_options_from_the_fields() -> None:
     @click.command()
-    @options_of(Brew, "minutes", "leaf", "degrees", "note", "milk", leaf="--tea")
+    @options_of(Brew, "minutes", "leaf", "degrees", "note", "milk", flags={"leaf": "--tea"})
     def brew(**values: object) -> None:
         click.echo(sorted(values.items()))
 
@@ -109,6 +110,63 @@ def test_a_command_takes_its_options_from_the_fields() -> None:
     assert "Minutes in water of degrees.  [default: 3; x>=1]" in " ".join(text.split()).replace(
         ". [", ".  ["
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pot:
+    """A pot."""
+
+    litres: Annotated[float, Bounds(above=0, high=2)] = 1.0  # what it holds
+    # How long it lasts;
+    # more is better.
+    years: Annotated[float, Bounds(above=0, below=math.inf)] = 3.0
+    lids: Annotated[int, Bounds(0, below=3)] = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kettle(Pot):
+    """A pot with a lid.
+
+    Attributes:
+        lids: Number of lids.
+    """
+
+
+def test_comments_describe_fields_too_and_subclasses_inherit_them() -> None:
+    told = {name: option.description for name, option in declared(Kettle).items()}
+    assert told == {
+        "litres": "what it holds",
+        "years": "How long it lasts; more is better.",
+        "lids": "Number of lids.",
+    }
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"litres": 0}, "pot.litres is 0; it must be above 0 and at most 2."),
+        ({"litres": float("nan")}, "pot.litres is nan; it must be above 0 and at most 2."),
+        ({"years": math.inf}, "pot.years is inf; it must be finite, and above 0."),
+        ({"lids": 3}, "pot.lids is 3; it must be at least 0 and below 3."),
+    ],
+)
+def test_a_limit_may_be_out_of_its_range(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check(Pot(**wrong), table="pot.")
+    assert str(caught.value) == message
+
+
+def test_an_option_may_say_what_holds_without_it() -> None:
+    @click.command()
+    @options_of(Pot, "litres", unset="as it was", variables=True)
+    def pour(**values: object) -> None:
+        click.echo(values)
+
+    run = CliRunner().invoke
+    assert run(pour, []).output == "{'litres': None}\n"
+    assert run(pour, [], env={"SBERT_SEARCH_LITRES": "2"}).output == "{'litres': 2.0}\n"
+    assert run(pour, ["--litres", "0"]).exit_code == 2
+    assert "what it holds  [default: as it was]  [0<x<=2]" in run(pour, ["--help"]).output
 
 
 def test_a_request_takes_its_fields_from_the_fields() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from sbert_search import wings
 from sbert_search.errors import ConfigError
-from sbert_search.index.building.read_settings import ReadSettings
+from sbert_search.index.building.settings import ReadSettings
 from sbert_search.wings import installed
 from tests.without_wing import PAGES, ROOT, without_pages
 

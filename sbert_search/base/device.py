@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,10 +14,9 @@ from torch import Tensor
 
 from sbert_search.base.cache import typed_lru_cache
 from sbert_search.base.memory import anonymous_bytes
+from sbert_search.base.options import Precision as Precision
 from sbert_search.base.options import device_names
 from sbert_search.errors import ConfigError
-
-Precision = Literal["auto", "fp32", "bf16", "fp16", "int8", "fastest"]
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 

@@ -23,7 +23,6 @@ from io import RawIOBase
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import xxhash
 
 from sbert_search.base.folders import AnyFolder, Entry, Folder, Place, identity_of, parent_of
@@ -33,6 +32,8 @@ _FAILED = ctypes.c_void_p(-1).value
 
 def map_descriptor(fd: int, n_bytes: int) -> memoryview:
     """Map the first ``n_bytes`` of an open file into memory; its descriptor can then be closed."""
+    import numpy as np  # a command that maps no file need not load it
+
     return np.asarray(_Mapping(fd, n_bytes)).data
 
 

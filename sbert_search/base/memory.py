@@ -8,8 +8,6 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from sbert_search.errors import ConfigError
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD in malloc.h
@@ -118,6 +116,8 @@ def let_freed_memory_stay() -> None:
     M_MMAP_THRESHOLD, "dynamic"). See "glibc keeps up to 62 MiB of freed memory" in
     docs/decisions.md.
     """
+    import numpy as np
+
     np.empty(31 << 20, dtype=np.uint8)
 
 

@@ -1,4 +1,4 @@
-"""What lower code knows of the command line: device names, and options named as remedies.
+"""What lower code knows of the command line: names of devices, precisions and options.
 
 The code that makes a message does not know which command runs. So the command states its options,
 and messages name only these.
@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Set as AbstractSet
+from typing import Literal
 
 from sbert_search.errors import ConfigError
+
+Precision = Literal["auto", "fp32", "bf16", "fp16", "int8", "fastest"]
+EngineName = Literal["native", "onnx", "sentence-transformers"]
 
 _NAMES = re.compile(r"auto|mps|cuda|(cpu|cuda:\d\d?)(,(cpu|cuda:\d\d?))*")
 

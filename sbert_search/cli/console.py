@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from sbert_search.base.progress import visible
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
     from rich.console import Console
     from rich.text import Text
 
@@ -115,6 +116,12 @@ def show_facts(facts: Mapping[str, object]) -> None:
     width = max(map(len, facts), default=0)
     for name, value in facts.items():
         say(f"{name:<{width}}  {_cell(value)}")
+
+
+def show_report(report: DataclassInstance, *, as_json: bool) -> None:
+    """Print the fields of a report."""
+    facts = dataclasses.asdict(report)
+    emit(facts) if as_json else show_facts(facts)
 
 
 def _cell(value: object) -> str:

@@ -17,8 +17,7 @@ from xxhash import xxh3_64_hexdigest
 from sbert_search.base.cache import cache_folder
 from sbert_search.base.progress import note
 from sbert_search.cli.console import say, show_hits
-from sbert_search.cli.options.shared import embedder_options, shared_options
-from sbert_search.cli.options.source import model_options
+from sbert_search.cli.options.shared import embedder_options, model_options, shared_options
 
 if TYPE_CHECKING:
     from sbert_search.embed.protocol import TextEmbedder

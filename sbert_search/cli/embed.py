@@ -10,8 +10,14 @@ import click
 
 from sbert_search.cli.console import emit, show_table
 from sbert_search.cli.options.runner import opened_runner, runner_options
-from sbert_search.cli.options.shared import embedder_options, shared_options
-from sbert_search.cli.options.source import finish, model_options, source_options, with_read_options
+from sbert_search.cli.options.shared import (
+    CHUNKING,
+    embedder_options,
+    model_options,
+    shared_options,
+)
+from sbert_search.cli.options.source import finish, source_options, with_read_options
+from sbert_search.index.building.settings import ReadSettings
 
 
 @click.command()
@@ -21,16 +27,7 @@ from sbert_search.cli.options.source import finish, model_options, source_option
 @source_options
 @embedder_options
 @runner_options
-@shared_options(
-    "batch-tokens",
-    "on-truncate",
-    "chunk-tokens",
-    "chunk-overlap",
-    "on-error",
-    "memory",
-    "quiet",
-    "json",
-)
+@shared_options("batch-tokens", *CHUNKING, "on-error", "memory", "quiet", "json")
 @click.pass_context
 def embed(
     ctx: click.Context,
@@ -50,7 +47,6 @@ def embed(
     """
     from sbert_search.index.building.model_check import as_embedder
     from sbert_search.index.building.parquet import embed_to_parquet
-    from sbert_search.index.building.read_settings import ReadSettings
 
     settings = with_read_options(ReadSettings(), ctx)
     open_model = partial(as_embedder, model, **model_options(ctx))

@@ -3,194 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import click
 from click.core import ParameterSource
 
 from sbert_search.base.options import offer_options
-from sbert_search.wings import Command, commands
-
-EXAMPLES: dict[str, tuple[str, ...]] = {
-    "demo": (
-        "sbert-search demo",
-        "sbert-search demo --dir my-demo",
-        "sbert-search demo --model hashing --quiet",
-    ),
-    "doctor": (
-        "sbert-search doctor",
-        "sbert-search doctor --json",
-        "sbert-search doctor --measure my-model",
-    ),
-    "serve": (
-        "sbert-search serve my.index",
-        "sbert-search serve news=my.index --rerank my-judge --port 9000",
-        "sbert-search serve my.index --host 0.0.0.0 --token-file tokens.txt",
-    ),
-    "mcp": (
-        "sbert-search mcp my.index",
-        "sbert-search mcp news=my.index --rerank my-judge",
-        "sbert-search mcp my.index --precision fp32 --quiet",
-    ),
-    "index build": (
-        "sbert-search index build docs.jsonl --out my.index",
-        "sbert-search index build 'notes/*.md' --out my.index --on-truncate chunk",
-        "sbert-search index build a.csv --out my.index --language german",
-    ),
-    "index add": (
-        "sbert-search index add my.index new.jsonl",
-        "sbert-search index add my.index new.jsonl --on-error skip",
-        "cat new.jsonl | sbert-search index add my.index -",
-    ),
-    "index upsert": (
-        "sbert-search index upsert my.index changes.jsonl",
-        "sbert-search index upsert my.index changes.parquet --wait 60",
-        "sbert-search index upsert my.index changes.csv --id-field number --quiet",
-    ),
-    "index sync": (
-        "sbert-search index sync my.index notes",
-        "sbert-search index sync my.index notes --dry-run",
-        "sbert-search index sync my.index notes --watch",
-    ),
-    "index delete": (
-        "sbert-search index delete my.index --ids 17,42",
-        "sbert-search index delete my.index --ids-file gone.txt",
-        "sbert-search index delete my.index --where \"year < 2000 AND kind = 'note'\"",
-    ),
-    "index info": (
-        "sbert-search index info my.index",
-        "sbert-search index info my.index --json",
-        "SBERT_SEARCH_JSON=1 sbert-search index info my.index",
-    ),
-    "index check": (
-        "sbert-search index check my.index",
-        "sbert-search index check my.index --drift",
-        "sbert-search index check my.index --drift --recall 0.98 --json",
-    ),
-    "index repair": (
-        "sbert-search index repair my.index",
-        "sbert-search index repair my.index --json",
-        "sbert-search index repair my.index --quiet",
-    ),
-    "index compact": (
-        "sbert-search index compact my.index",
-        "sbert-search index compact my.index --memory 2G --wait 60",
-        "sbert-search index compact my.index --retrain",
-    ),
-    "index lexical": (
-        "sbert-search index lexical my.index",
-        "sbert-search index lexical my.index --language german",
-        "sbert-search index lexical my.index --title-weight 3 --k1 1.5",
-    ),
-    "index backup": (
-        "sbert-search index backup my.index backups/monday.index",
-        "sbert-search index backup my.index /mnt/disk/my.index --quiet",
-        "sbert-search index backup my.index copy.index --json",
-    ),
-    "index tune": (
-        "sbert-search index tune my.index --dry-run",
-        "sbert-search index tune my.index --recall 0.98 --latency-ms 5",
-        "sbert-search index tune my.index --queries queries.jsonl --memory 4G",
-    ),
-    "embed": (
-        "sbert-search embed docs.jsonl --out vectors.parquet",
-        "sbert-search embed a.csv --out vectors.parquet --text-field body",
-        "sbert-search embed notes --out vectors.parquet --on-truncate chunk",
-    ),
-    "search": (
-        'sbert-search search my.index "how do vaccines work?"',
-        'sbert-search search my.index "old mills" -k 5 --where "year < 1990"',
-        "sbert-search search my.index --queries queries.jsonl --run-out run.trec",
-    ),
-    "pairs": (
-        "sbert-search pairs docs.jsonl --threshold 0.9",
-        "sbert-search pairs my.index --top 20",
-        "sbert-search pairs docs.jsonl --clusters --json",
-    ),
-    "eval compare": (
-        "sbert-search eval compare runs/a runs/b",
-        "sbert-search eval compare runs/a runs/b --metric nDCG@10",
-        "sbert-search eval compare runs/a runs/b --svg plots",
-    ),
-    "eval fusion": (
-        "sbert-search eval fusion my.index my-data",
-        "sbert-search eval fusion my.index my-data --split dev",
-        "sbert-search eval fusion my.index my-data --folds 10 --json",
-    ),
-    "eval mlm": (
-        "sbert-search eval mlm held-out.txt --model my-encoder/model",
-        "sbert-search eval mlm held-out.txt --model my-encoder/model --pseudo 64",
-        "sbert-search eval mlm held-out.txt --model bert-base-uncased --max-len 64",
-    ),
-    "eval nli": (
-        "sbert-search eval nli pairs.jsonl --model my-classifier/model",
-        "sbert-search eval nli pairs.jsonl --model my-classifier/model --out reports",
-        "sbert-search eval nli pairs.csv --model my-classifier/model --json",
-    ),
-    "eval rerank": (
-        "sbert-search eval rerank judged.jsonl --model my-judge/model",
-        "sbert-search eval rerank judged.jsonl --model my-judge/model --out reports",
-        "sbert-search eval rerank judged.jsonl --model my-judge/model --json",
-    ),
-    "eval retrieval": (
-        "sbert-search eval retrieval my-data --model my-model/model",
-        "sbert-search eval retrieval my-data --mode dense --out reports",
-        "sbert-search eval retrieval my-data --rerank my-reranker/model --split dev",
-    ),
-    "eval sts": (
-        "sbert-search eval sts pairs.tsv --model my-model/model",
-        "sbert-search eval sts pairs.jsonl --baselines",
-        "sbert-search eval sts pairs.jsonl --model my-model/model --out reports",
-    ),
-    "eval triplets": (
-        "sbert-search eval triplets triplets.jsonl",
-        "sbert-search eval triplets triplets.jsonl --model my-model/model",
-        "sbert-search eval triplets triplets.jsonl --out reports --json",
-    ),
-    "tokenizer train": (
-        "sbert-search tokenizer train texts.txt --out my-tokenizer",
-        "sbert-search tokenizer train notes --out my-tokenizer --vocab-size 8000",
-        "sbert-search tokenizer train new.txt --out wider --extend my-tokenizer",
-    ),
-    "fill-mask": (
-        'sbert-search fill-mask my-encoder/model "The cat [MASK] on the mat."',
-        'sbert-search fill-mask bert-base-uncased "Paris is in [MASK]." -k 3',
-        'sbert-search fill-mask my-encoder/model "A [MASK] sky." --json',
-    ),
-    "pretrain": (
-        "sbert-search pretrain bert --help",
-        "sbert-search pretrain bert --set data.train=a.txt --set tokenizer=words",
-        "sbert-search pretrain --resume my-encoder",
-    ),
-    "train bi-encoder": (
-        "sbert-search train bi-encoder mnrl-nli --help",
-        "sbert-search train bi-encoder mnrl-nli --set data.train=a.csv --out my-model",
-        "sbert-search train bi-encoder --resume my-model",
-    ),
-    "train cross-encoder": (
-        "sbert-search train cross-encoder relevance --help",
-        "sbert-search train cross-encoder nli --set data.train=a.csv --out my-judge",
-        "sbert-search train cross-encoder --resume my-judge",
-    ),
-    "completion": (
-        "sbert-search completion bash",
-        "sbert-search completion zsh",
-        "sbert-search completion fish",
-    ),
-}
-
-
-def with_examples(epilog: str | None, name: str) -> str:
-    """Return the end of a command's help: its epilog, if any, and its examples, not wrapped."""
-    added = commands().get(name)
-    examples = added.examples if added else EXAMPLES.get(name, ())
-    lines = "\n".join(f"  {example}" for example in examples)
-    parts = [epilog or "", f"\b\nExamples:\n{lines}" if lines else ""]
-    return "\n\n".join(filter(None, parts))
-
+from sbert_search.cli.commands import COMMANDS
+from sbert_search.wings import commands
 
 CONFIG_FILE = "sbert-search.toml"  # read from the current folder
 # Key in ctx.meta: names of the options that the command's table in the configuration file sets.
@@ -198,36 +22,54 @@ _IN_TABLE = "sbert_search.cli.lazy_group"
 NEAR = 0.7  # lowest similarity (difflib ratio) at which a known name is suggested
 
 
-def near_names(name: str, known: Iterable[str]) -> list[str]:
-    """Return the known names that are similar to a misspelt one, best first."""
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Return a sentence with the known names that are similar to a misspelt one, or ""."""
     import difflib  # only a misspelt name needs it
 
     # Leading dashes would make all options similar.
     plain = {option.lstrip("-"): option for option in known}
-    return [plain[near] for near in difflib.get_close_matches(name.lstrip("-"), plain, 2, NEAR)]
+    near = difflib.get_close_matches(name.lstrip("-"), plain, 2, NEAR)
+    return f" Did you mean {' or '.join(repr(plain[each]) for each in near)}?" if near else ""
 
 
-def suggestion(name: str, known: Iterable[str]) -> str:
-    """Return a sentence with the known names that are similar to a misspelt one, or ""."""
-    near = near_names(name, known)
-    return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+class LazyGroup(click.Group):
+    """A group of commands, to which wings may add: each is imported at its first use.
 
+    It suggests similar commands for a misspelt one, and adds examples to the help of commands.
+    """
 
-class GuidedGroup(click.Group):
-    """A group that suggests similar commands, and adds examples to the help of commands."""
+    def __init__(self, *args: Any, **attrs: Any) -> None:
+        super().__init__(*args, **attrs)
+        own = "" if self.name == "cli" else self.name  # "": the group at the top
+        every = {**COMMANDS, **commands()}
+        parts = {name: name.rpartition(" ") for name in every}
+        self._own = {short: every[name] for name, (at, _, short) in parts.items() if at == own}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the commands, in the order of the help."""
+        return list(self._own)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command with its examples, or None if no command has this name."""
-        command = self.load_command(ctx, cmd_name)
-        if command and not isinstance(command, click.Group):
-            name = cmd_name if self.name in (None, "cli") else f"{self.name} {cmd_name}"
-            if "Examples:" not in (command.epilog or ""):
-                command.epilog = with_examples(command.epilog, name)
+        if cmd_name not in self._own:
+            return None
+        own = self._own[cmd_name]
+        module, _, attribute = own.home.partition(":")
+        command: click.Command = getattr(import_module(module), attribute)
+        if own.examples and "Examples:" not in (command.epilog or ""):
+            lines = "\n".join(f"  {example}" for example in own.examples)
+            command.epilog = f"{command.epilog or ''}\n\n\b\nExamples:\n{lines}".lstrip("\n")
         return command
 
-    def load_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command, or None if no command has this name."""
-        return super().get_command(ctx, cmd_name)
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands; those whose first sentence is known are not imported."""
+        width, rows = formatter.width - 6 - max(map(len, self._own)), []
+        for name, (_, line, _) in self._own.items():
+            command = click.Command(name, help=line) if line else self.get_command(ctx, name)
+            if command is not None and not command.hidden:
+                rows.append((name, command.get_short_help_str(width)))
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -269,54 +111,7 @@ def _configured(ctx: click.Context, name: str, command: click.Command) -> click.
     return shown_instead(command, path) if shows else command
 
 
-def _commands_in(group: str) -> dict[str, Command]:
-    """Return the commands that wings add to a group, without the name of the group."""
-    names = {name: name.rpartition(" ") for name in commands()}
-    return {name: commands()[full] for full, (own, _, name) in names.items() if own == group}
-
-
 def is_for_all_commands(ctx: click.Context, name: str) -> bool:
     """Whether an option has its value from the top of the configuration file."""
     in_file = ctx.get_parameter_source(name) is ParameterSource.DEFAULT_MAP
     return in_file and name not in ctx.meta[_IN_TABLE]
-
-
-def lazy_group(
-    group: str, homes: Mapping[str, str], lines: Mapping[str, str] | None = None
-) -> type[click.Group]:
-    """Make a group class whose commands are imported at their first use.
-
-    Wings may add commands to ``group``; "" is the top. ``homes`` has the ``module:attribute`` of
-    each command, in the order of the help. ``lines`` has the first sentence of the help of some
-    commands, which the help of the group then shows without importing them.
-    """
-    added = _commands_in(group)
-    homes = {**homes, **{name: command.home for name, command in added.items()}}
-    known = {**(lines or {}), **{name: command.line for name, command in added.items()}}
-
-    class LazyGroup(GuidedGroup):
-        def list_commands(self, ctx: click.Context) -> list[str]:
-            return list(homes)
-
-        def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-            width = formatter.width - 6 - max(map(len, homes))
-            rows = []
-            for name in homes:
-                command = self._for_list(ctx, name)
-                if command is not None and not command.hidden:
-                    rows.append((name, command.get_short_help_str(width)))
-            with formatter.section("Commands"):
-                formatter.write_dl(rows)
-
-        def _for_list(self, ctx: click.Context, name: str) -> click.Command | None:
-            line = known.get(name)
-            return click.Command(name, help=line) if line else self.get_command(ctx, name)
-
-        def load_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-            if cmd_name not in homes:
-                return None
-            module, _, attribute = homes[cmd_name].partition(":")
-            command: click.Command = getattr(import_module(module), attribute)
-            return command
-
-    return LazyGroup

@@ -21,7 +21,7 @@ import click
 
 from sbert_search.base.out_of_memory import has_memory_limit, ran_out_of_memory
 from sbert_search.base.progress import show_notes, tell
-from sbert_search.cli.lazy_group import lazy_group, suggestion
+from sbert_search.cli.lazy_group import LazyGroup, suggestion
 from sbert_search.errors import ConfigError, QueryError, SbertSearchError
 from sbert_search.version import __version__
 
@@ -166,42 +166,9 @@ def _record(error: Exception) -> str:
 
 INTERRUPTED = 130
 
-_COMMANDS: dict[str, str] = {
-    "demo": "sbert_search.cli.demo:demo",
-    "index": "sbert_search.cli.index.group:index",
-    "embed": "sbert_search.cli.embed:embed",
-    "search": "sbert_search.cli.search:search",
-    "serve": "sbert_search.cli.serve:serve",
-    "mcp": "sbert_search.cli.serve:mcp",
-    "pairs": "sbert_search.cli.pairs:pairs",
-    "eval": "sbert_search.cli.evaluate.run:evaluate",
-    "tokenizer": "sbert_search.cli.tokenizer:tokenizer",
-    "fill-mask": "sbert_search.cli.embed:fill_mask",
-    "pretrain": "sbert_search.cli.train:pretrain",
-    "train": "sbert_search.cli.train:train",
-    "doctor": "sbert_search.cli.doctor:doctor",
-    "completion": "sbert_search.cli.doctor:completion",
-}
-_LINES = {  # the first sentence of a command's help, so that --help does not import the command
-    "demo": "Index and search the docstrings of Python.",
-    "index": "Build, update, check and tune an index.",
-    "embed": "Embed the documents of SOURCE and write a Parquet file.",
-    "search": "Search the index DIR for QUERY.",
-    "serve": "Serve indexes and models over HTTP.",
-    "mcp": "Offer search to a language model over stdin and stdout.",
-    "pairs": "Find pairs of similar documents in SOURCE.",
-    "eval": "Evaluate a model on tasks with known answers.",
-    "tokenizer": "Train a tokenizer.",
-    "fill-mask": "Predict the most probable tokens for each [MASK] of TEXT.",
-    "pretrain": "Train an encoder on raw text.",
-    "train": "Train a bi-encoder, a cross-encoder or a task head on labelled text.",
-    "doctor": "Describe this machine and installation.",
-    "completion": "Print a script that completes commands, options and recipes in SHELL.",
-}
-
 
 @click.group(
-    cls=lazy_group("", _COMMANDS, _LINES),
+    cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 3 finished with rejected rows, "
     "130 interrupted. Results go to stdout; progress, notes and errors go to stderr. Options that "

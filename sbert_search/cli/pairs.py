@@ -12,8 +12,17 @@ import click
 
 from sbert_search.base.progress import note, progress
 from sbert_search.cli.console import emit, say
-from sbert_search.cli.options.shared import Finite, embedder_options, refuse_typed, shared_options
-from sbert_search.cli.options.source import model_options, source_options, with_read_options
+from sbert_search.cli.options.shared import (
+    CHUNKING,
+    Finite,
+    embedder_options,
+    model_options,
+    refuse_typed,
+    shared_options,
+)
+from sbert_search.cli.options.source import source_options, with_read_options
+from sbert_search.index.building.settings import BuildSettings
+from sbert_search.index.settings import TuneSettings
 
 if TYPE_CHECKING:
     from sbert_search.index.index import Index
@@ -44,7 +53,7 @@ _BATCH_PAIRS = 1000  # number of pairs whose texts are in memory at the same tim
 )
 @source_options
 @embedder_options
-@shared_options("on-truncate", "chunk-tokens", "chunk-overlap", "memory", "quiet", "json")
+@shared_options(*CHUNKING, "memory", "quiet", "json")
 @click.pass_context
 def pairs(
     ctx: click.Context,
@@ -86,10 +95,8 @@ def pairs(
 @contextmanager
 def _open_index(ctx: click.Context, sources: tuple[str, ...]) -> Iterator[Index]:
     """Open the index that the user named, or build a temporary one."""
-    from sbert_search.index.building.build import BuildSettings
     from sbert_search.index.index import Index
     from sbert_search.index.storage.manifest import NAME, SHARDS
-    from sbert_search.index.tuning.settings import TuneSettings
 
     if len(sources) == 1 and any((Path(sources[0]) / name).exists() for name in (NAME, SHARDS)):
         refuse_typed(ctx, ctx.params.keys() - _FOR_INDEX, "if SOURCE is an index")

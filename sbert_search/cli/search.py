@@ -25,12 +25,13 @@ from sbert_search.cli.options.shared import (
     HEAD_PRECISIONS,
     given,
     index_embedder_options,
+    index_folder,
+    model_options,
     options_of,
     refuse_typed,
     shared_options,
     typed,
 )
-from sbert_search.cli.options.source import model_options
 from sbert_search.errors import NoLexicalData
 from sbert_search.search.options import SearchOptions
 from sbert_search.wings import required_part
@@ -67,9 +68,9 @@ def _single_without_collections(function: Callable[..., None]) -> Callable[..., 
 
 
 @click.command()
-@click.argument("path", metavar="DIR", type=click.Path(path_type=Path))
+@index_folder
 @click.argument("query", required=False)
-@options_of(SearchOptions, "k", "where", k="-k")
+@options_of(SearchOptions, "k", "where", flags={"k": "-k"})
 @click.option(
     "--operators/--plain",
     default=None,

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,13 +14,13 @@ from sbert_search.base.progress import note
 from sbert_search.cli.console import emit
 from sbert_search.cli.options.runner import search_runner, serve_runner_options
 from sbert_search.cli.options.shared import (
-    F,
     given,
     index_embedder_options,
+    joined,
+    model_options,
     options_of,
     shared_options,
 )
-from sbert_search.cli.options.source import model_options
 from sbert_search.errors import ConfigError
 from sbert_search.serve.access import (
     AccessTokens,
@@ -28,22 +29,24 @@ from sbert_search.serve.access import (
     require_safe_address,
 )
 
+if TYPE_CHECKING:
+    from sbert_search.serve.state import ServeSettings
 
-def rerank_options(function: F) -> F:
-    """Add the options of rerankers."""
-    function = click.option(
+_rerank_options = joined(
+    click.option(
+        "--rerank",
+        multiple=True,
+        metavar="MODEL",
+        help="Cross-encoder for reranking; repeatable. Searches use the first one.",
+    ),
+    click.option(
         "--rerank-windows",
         type=click.IntRange(1, 100),
         default=4,
         show_default=True,
         help="In searches, number of windows of a text that is too long for the reranker.",
-    )(function)
-    return click.option(
-        "--rerank",
-        multiple=True,
-        metavar="MODEL",
-        help="Cross-encoder for reranking; repeatable. Searches use the first one.",
-    )(function)
+    ),
+)
 
 
 def named_indexes(indexes: Sequence[str]) -> dict[str, Path]:
@@ -108,7 +111,7 @@ _LIMITS = {  # options by field
 @click.option(
     "--embed", multiple=True, metavar="MODEL", help="Serve another embedding model; repeatable."
 )
-@rerank_options
+@_rerank_options
 @click.option(
     "--cors-origin",
     multiple=True,
@@ -127,7 +130,7 @@ _LIMITS = {  # options by field
     is_flag=True,
     help="Put path, query string and body of each request into the log, and thus its texts.",
 )
-@options_of(ServerLimits, "drain_s", drain_s="--drain")
+@options_of(ServerLimits, "drain_s", flags={"drain_s": "--drain"})
 @click.option(
     "--workers",
     type=click.IntRange(1, 256),
@@ -136,29 +139,24 @@ _LIMITS = {  # options by field
     help="Number of processes; each opens its own models and has its own limits.",
 )
 @serve_runner_options
-@options_of(ServerLimits, *_LIMITS, **_LIMITS)
+@options_of(ServerLimits, *_LIMITS, flags=_LIMITS)
 @index_embedder_options
 @shared_options("allow-inexact", "wait", "quiet")
 @click.pass_context
 def serve(
     ctx: click.Context,
     /,
-    indexes: tuple[str, ...],
     host: str,
     port: int,
     token_file: Path | None,
     no_token: bool,
     writable: bool,
     embed: tuple[str, ...],
-    rerank: tuple[str, ...],
-    rerank_windows: int,
     cors_origin: tuple[str, ...],
     mcp: bool,
     access_log: bool,
     log_texts: bool,
-    model: str | None,
     workers: int,
-    allow_inexact: bool,
     wait_s: float,
     **_: object,
 ) -> None:
@@ -175,22 +173,15 @@ def serve(
         raise ConfigError("--log-texts and --no-access-log exclude each other; leave one out.")
     from sbert_search.serve.access_log import AccessLog
     from sbert_search.serve.server import open_socket, run, url_of
-    from sbert_search.serve.state import ServeSettings, open_served
+    from sbert_search.serve.state import open_served
 
     tokens = read_tokens(token_file)
     require_safe_address(host, tokens, without_token=no_token)
-    hardware = model_options(ctx)
     if workers > 1 and ctx.params.get("runner", "local") != "local":
         raise ConfigError("--runner ray needs one process that serves; leave out --workers.")
-    settings = ServeSettings(
-        indexes=named_indexes(indexes),
+    settings = _settings(
+        ctx,
         models=embed,
-        rerankers=rerank,
-        rerank_windows=rerank_windows,
-        index_model=model,
-        options=hardware,
-        quick=not given(ctx) & hardware.keys(),
-        allow_inexact=allow_inexact,
         tokens=tokens,
         limits=ServerLimits(**{name: ctx.params[name] for name in (*_LIMITS, "drain_s")}),
         writable=writable,
@@ -216,20 +207,11 @@ def serve(
 
 @click.command()
 @click.argument("indexes", nargs=-1, required=True, metavar="[NAME=]DIR...")
-@rerank_options
+@_rerank_options
 @index_embedder_options
 @shared_options("allow-inexact", "quiet")
 @click.pass_context
-def mcp(
-    ctx: click.Context,
-    /,
-    indexes: tuple[str, ...],
-    rerank: tuple[str, ...],
-    rerank_windows: int,
-    model: str | None,
-    allow_inexact: bool,
-    **_: object,
-) -> None:
+def mcp(ctx: click.Context, /, **_: object) -> None:
     """Offer search to a language model over stdin and stdout.
 
     A program that speaks the Model Context Protocol starts this command, and its language model can
@@ -238,19 +220,24 @@ def mcp(
     """
     require_packages("mcp", "mcp", ("mcp", "starlette", "msgspec"))
     from sbert_search.serve import mcp as stdio
-    from sbert_search.serve.state import ServeSettings, open_served
+    from sbert_search.serve.state import open_served
 
-    hardware = model_options(ctx)
-    settings = ServeSettings(
-        indexes=named_indexes(indexes),
-        rerankers=rerank,
-        rerank_windows=rerank_windows,
-        index_model=model,
-        options=hardware,
-        quick=not given(ctx) & hardware.keys(),
-        allow_inexact=allow_inexact,
-        tokens=AccessTokens({}),
-    )
-    served = open_served(settings)
+    served = open_served(_settings(ctx, tokens=AccessTokens({})))
     note(f"Offering {', '.join(served.indexes)} over stdin and stdout.")
     stdio.run(served)
+
+
+def _settings(ctx: click.Context, **more: Any) -> ServeSettings:
+    from sbert_search.serve.state import ServeSettings
+
+    params, hardware = ctx.params, model_options(ctx)
+    return ServeSettings(
+        indexes=named_indexes(params["indexes"]),
+        rerankers=params["rerank"],
+        rerank_windows=params["rerank_windows"],
+        index_model=params["model"],
+        options=hardware,
+        quick=not given(ctx) & hardware.keys(),
+        allow_inexact=params["allow_inexact"],
+        **more,
+    )

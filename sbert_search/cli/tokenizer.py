@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
 
-from sbert_search.cli.console import REJECTED_ROWS, emit, show_facts
-from sbert_search.cli.lazy_group import GuidedGroup
+from sbert_search.cli.console import REJECTED_ROWS, show_report
+from sbert_search.cli.lazy_group import LazyGroup
 from sbert_search.cli.options.shared import refuse_typed, shared_options
 
 if TYPE_CHECKING:
     from sbert_search.text.tokens.wordpiece import Algorithm
 
 
-@click.group(cls=GuidedGroup)
+@click.group(cls=LazyGroup)
 def tokenizer() -> None:
     """Train a tokenizer."""
 
 
-@tokenizer.command()
+@click.command()
 @click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
 @click.option(
     "--out", type=click.Path(path_type=Path), required=True, help="New folder for the tokenizer."
@@ -108,6 +107,5 @@ def train(
         extend=extend,
     )
     report = train_tokenizer(reader, out, settings, workers=workers or usable_cores())
-    facts = dataclasses.asdict(report)
-    emit(facts) if as_json else show_facts(facts)
+    show_report(report, as_json=as_json)
     return REJECTED_ROWS if report.rejected else 0

@@ -7,17 +7,17 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, get_args
 
 import click
 
 from sbert_search.base.progress import duration
 from sbert_search.cli.console import emit, show_facts
-from sbert_search.cli.lazy_group import lazy_group
+from sbert_search.cli.lazy_group import LazyGroup
 from sbert_search.cli.options.shared import (
     TRAINING_PRECISIONS,
-    Decorator,
     given,
+    joined,
     narrow_precision,
     shared_options,
     typed,
@@ -33,7 +33,10 @@ from sbert_search.train.recipe import (
 )
 
 if TYPE_CHECKING:
+    from sbert_search.train.bi_encoder import BiEncoderRecipe
+    from sbert_search.train.cross_encoder import CrossEncoderRecipe
     from sbert_search.train.loop.loop import Result
+    from sbert_search.train.pretrain import PretrainRecipe
     from sbert_search.train.recipe import Setting
 
 
@@ -45,7 +48,7 @@ class RecipeCommand(click.Command):
     """A training command; ``--help`` lists the recipes, ``RECIPE --help`` the settings of one."""
 
     kind: Kind
-    settings: Callable[[], type]  # returns the dataclass of the recipe; importing it loads torch
+    load: Load  # returns the dataclass of the recipe, and the trainer; importing them loads torch
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Store the recipe for ``RECIPE --help``: click shows the help before it reads RECIPE."""
@@ -88,7 +91,7 @@ class RecipeCommand(click.Command):
 
         values = read_recipe(self.kind, recipe, overrides)
         tables: dict[str, list[Setting]] = {}
-        for setting in list_settings(self.settings(), values):
+        for setting in list_settings(self.load()[0], values):
             tables.setdefault(setting.name.rpartition(".")[0], []).append(setting)
         with formatter.section("Settings (* set by the recipe)"):
             for number, settings in enumerate(tables.values()):
@@ -132,7 +135,6 @@ def _meaning(setting: Setting) -> str:
     return "; ".join(filter(None, (meaning, choices)))
 
 
-Command = Callable[..., object]
 R = TypeVar("R", contravariant=True)
 
 _SHOWN_AS = {"epochs": "full epochs", "minutes": "time"}  # names in JSON, and in text
@@ -146,20 +148,23 @@ class Trainer(Protocol[R]):
         """Start a run in the folder ``out``, or resume the run that is there."""
 
 
-def training_command(
-    kind: Kind, settings: Callable[[], type]
-) -> Callable[[Command], click.Command]:
-    """Return a decorator that makes a command named ``kind`` with the options of `train_by_recipe`.
+Load = Callable[[], tuple[type[Any], Trainer[Any]]]
 
-    ``settings`` imports and returns the dataclass of the recipes, of which ``RECIPE --help`` lists
-    the fields.
+
+def training_command(kind: Kind) -> Callable[[Load], RecipeCommand]:
+    """Return a decorator that makes a command named ``kind``.
+
+    The decorated function imports and returns the dataclass of the recipes, of which
+    ``RECIPE --help`` lists the fields, and the function that trains; its docstring is the help.
     """
 
-    def decorate(function: Command) -> click.Command:
-        for parameter in reversed(_PARAMETERS):
-            function = parameter(function)
-        command = click.command(kind, cls=RecipeCommand)(function)
-        command.kind, command.settings = kind, settings
+    def decorate(load: Load) -> RecipeCommand:
+        def run(**_: object) -> None:
+            _train_by_recipe(kind, *load())
+
+        run.__doc__ = load.__doc__
+        command = click.command(kind, cls=RecipeCommand)(_parameters(run))
+        command.kind, command.load = kind, load
         return command
 
     return decorate
@@ -171,7 +176,7 @@ def _recipes(ctx: click.Context, param: click.Parameter, incomplete: str) -> lis
     return [name for name in shipped_recipes(kind) if name.startswith(incomplete)] if kind else []
 
 
-_PARAMETERS: tuple[Decorator, ...] = (
+_parameters = joined(
     click.argument("recipe", required=False, shell_complete=_recipes),
     click.option(
         "--set",
@@ -197,7 +202,7 @@ _PARAMETERS: tuple[Decorator, ...] = (
 )
 
 
-def train_by_recipe(kind: Kind, settings: type[R], trainer: Trainer[R]) -> None:
+def _train_by_recipe(kind: Kind, settings: type[R], trainer: Trainer[R]) -> None:
     """Train with the recipe that the running command names, and print the result."""
     ctx = click.get_current_context()
     options = ctx.params
@@ -297,14 +302,8 @@ def _for_people(facts: Mapping[str, object]) -> dict[str, object]:
     return plain
 
 
-def _settings() -> type:
-    from sbert_search.train.pretrain import PretrainRecipe
-
-    return PretrainRecipe
-
-
-@training_command("pretrain", _settings)
-def pretrain(**_: object) -> None:
+@training_command("pretrain")
+def pretrain() -> tuple[type[PretrainRecipe], Trainer[PretrainRecipe]]:
     """Train an encoder on raw text.
 
     The run starts from random weights or, with the recipe `continue`, from a published encoder.
@@ -314,34 +313,16 @@ def pretrain(**_: object) -> None:
     from sbert_search.train.pretrain import PretrainRecipe
     from sbert_search.train.pretrain import pretrain as run
 
-    train_by_recipe("pretrain", PretrainRecipe, run)
+    return PretrainRecipe, run
 
 
-_COMMANDS = {
-    "bi-encoder": "sbert_search.cli.train:bi_encoder",
-    "cross-encoder": "sbert_search.cli.train:cross_encoder",
-}
-
-
-@click.group(cls=lazy_group("train", _COMMANDS))
+@click.group(cls=LazyGroup)
 def train() -> None:
     """Train a bi-encoder, a cross-encoder or a task head on labelled text."""
 
 
-def _bi_encoder_settings() -> type:
-    from sbert_search.train.bi_encoder import BiEncoderRecipe
-
-    return BiEncoderRecipe
-
-
-def _cross_encoder_settings() -> type:
-    from sbert_search.train.cross_encoder import CrossEncoderRecipe
-
-    return CrossEncoderRecipe
-
-
-@training_command("bi-encoder", _bi_encoder_settings)
-def bi_encoder(**_: object) -> None:
+@training_command("bi-encoder")
+def bi_encoder() -> tuple[type[BiEncoderRecipe], Trainer[BiEncoderRecipe]]:
     """Train a sentence encoder.
 
     RECIPE is the name of a shipped recipe or a TOML file.
@@ -353,11 +334,11 @@ def bi_encoder(**_: object) -> None:
     """  # noqa: D301 (the backslash is click's)
     from sbert_search.train.bi_encoder import BiEncoderRecipe, train_bi_encoder
 
-    train_by_recipe("bi-encoder", BiEncoderRecipe, train_bi_encoder)
+    return BiEncoderRecipe, train_bi_encoder
 
 
-@training_command("cross-encoder", _cross_encoder_settings)
-def cross_encoder(**_: object) -> None:
+@training_command("cross-encoder")
+def cross_encoder() -> tuple[type[CrossEncoderRecipe], Trainer[CrossEncoderRecipe]]:
     """Train a cross-encoder.
 
     It predicts classes or scores of pairs of texts, or relevance for reranking. RECIPE is the name
@@ -370,4 +351,4 @@ def cross_encoder(**_: object) -> None:
     """  # noqa: D301 (the backslash is click's)
     from sbert_search.train.cross_encoder import CrossEncoderRecipe, train_cross_encoder
 
-    train_by_recipe("cross-encoder", CrossEncoderRecipe, train_cross_encoder)
+    return CrossEncoderRecipe, train_cross_encoder

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sbert_search.cli.options.shared import Decorator, F, Finite, given, typed
+from sbert_search.cli.options.shared import Decorator, Finite, given, joined, typed
 
 if TYPE_CHECKING:
     from sbert_search.cluster.runner import RayRunner
@@ -64,44 +64,16 @@ _TIMEOUT: Decorator = click.option(
     help="With --runner ray: time in which a process must search its shards; then it is ended and "
     "replaced.",
 )
-_EMBEDDING: tuple[Decorator, ...] = (
+runner_options = joined(
     _runner("texts are embedded"),
     _ADDRESS,
     _workers("embed.  [default: one for each machine; on GPUs, one for each GPU]"),
 )
-_SERVING: tuple[Decorator, ...] = (
-    _runner("the shards of an index are searched"),
-    _ADDRESS,
-    _REPLICAS,
-    _PARTIAL,
-    _TIMEOUT,
-)
-_SEARCHING: tuple[Decorator, ...] = (
-    *_SERVING[:2],
-    _workers("search.  [default: one for each machine]"),
-    *_SERVING[2:],
-)
-
-
-def runner_options(function: F) -> F:
-    """Add the options that say where texts are embedded."""
-    return _with_options(function, _EMBEDDING)
-
-
-def search_runner_options(function: F) -> F:
-    """Add the options that say where shards are searched."""
-    return _with_options(function, _SEARCHING)
-
-
-def serve_runner_options(function: F) -> F:
-    """Add the options of `serve` for shards on a cluster; its ``--workers`` means another thing."""
-    return _with_options(function, _SERVING)
-
-
-def _with_options(function: F, options: tuple[Decorator, ...]) -> F:
-    for option in reversed(options):
-        function = option(function)
-    return function
+_SEARCHES = _runner("the shards of an index are searched")
+_WORKERS = _workers("search.  [default: one for each machine]")
+search_runner_options = joined(_SEARCHES, _ADDRESS, _WORKERS, _REPLICAS, _PARTIAL, _TIMEOUT)
+# `--workers` of `serve` means another thing.
+serve_runner_options = joined(_SEARCHES, _ADDRESS, _REPLICAS, _PARTIAL, _TIMEOUT)
 
 
 @contextlib.contextmanager

@@ -7,21 +7,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Required, TypeAlias, TypedDict, Union
 
 from sbert_search.config import is_integer
-from sbert_search.embed.protocol import TextEmbedder
-from sbert_search.embed.vectors import VectorPrecision
 from sbert_search.errors import ConfigError
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-    from sbert_search.base.device import Precision
-    from sbert_search.embed.engines.protocol import EngineName
+    from sbert_search.base.options import EngineName, Precision
+    from sbert_search.embed.protocol import TextEmbedder
+    from sbert_search.embed.vectors import VectorPrecision
     from sbert_search.models.bi_encoder import BiEncoder
 
 TorchModel: TypeAlias = Union[str, Path, "SentenceTransformer", "BiEncoder"]
 """A model for `Embedder`: a folder, a name on the Hugging Face hub, or a model in memory."""
 
-ModelLike: TypeAlias = TorchModel | TextEmbedder
+ModelLike: TypeAlias = Union[TorchModel, "TextEmbedder"]
 """A model for an index: a `TorchModel` or an embedder."""
 
 
@@ -30,6 +29,8 @@ CalibrationTexts: TypeAlias = str | Path | Sequence[str] | None
 
 None: the texts that this package contains.
 """
+
+OnTruncate = Literal["warn", "error", "chunk"]
 
 
 class EmbedderOptions(TypedDict, total=False):

@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from sbert_search.base.memory import MAX_WAITING_BYTES
 from sbert_search.base.options import if_offered
 from sbert_search.base.progress import warn
 from sbert_search.base.threads import Allowance, end_idle_workers, prefetch
+from sbert_search.embed.arguments import OnTruncate as OnTruncate
 from sbert_search.embed.delegation import LazyEmbedder
 from sbert_search.embed.protocol import TextEmbedder, TokenizedTexts, Vectors
 from sbert_search.errors import CorpusError
@@ -24,7 +25,6 @@ from sbert_search.text.tokens.chunking import AT_BORDERS, Chunking
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
-OnTruncate = Literal["warn", "error", "chunk"]
 
 _STEPS_A_CALL = 4  # forward passes of the model in one call of the embedder
 _CALLS_AHEAD = 64  # results that may wait until the caller of `embed_batches` takes them

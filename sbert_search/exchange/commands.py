@@ -9,25 +9,31 @@ import click
 
 from sbert_search.cli.console import REJECTED_ROWS, emit, say
 from sbert_search.cli.index.update import index_options, with_overrides
-from sbert_search.cli.options.shared import embedder_options, given, shared_options
-from sbert_search.cli.options.source import (
-    column_type_option,
-    field_options,
+from sbert_search.cli.options.shared import (
+    embedder_options,
+    given,
+    index_folder,
     model_options,
+    options_of,
+    shared_options,
     typed_model_options,
 )
+from sbert_search.cli.options.source import FIELD_FLAGS, column_type_option, field_options, names_in
 from sbert_search.config import to_mapping
+from sbert_search.declared import declared
+from sbert_search.index.building.settings import BuildSettings
 from sbert_search.records import RowCounts
+from sbert_search.text.fields import FieldNames
 
 if TYPE_CHECKING:
     from sbert_search.exchange.plan import ExportReport, Target
-    from sbert_search.index.building.build import BuildKeywords
+    from sbert_search.index.building.settings import BuildKeywords
 
 _TARGETS = ("parquet", "faiss", "qdrant", "milvus", "opensearch")  # also in `exchange.plan`
 
 
 @click.command("export")
-@click.argument("path", metavar="DIR", type=click.Path(path_type=Path))
+@index_folder
 @click.option(
     "--to", type=click.Choice(_TARGETS), required=True, help="Engine or format to write for."
 )
@@ -72,9 +78,7 @@ def export(
     """
     from sbert_search.exchange.export import export_index
 
-    names = (
-        None if columns is None else [name.strip() for name in columns.split(",") if name.strip()]
-    )
+    names = None if columns is None else names_in(columns)
     report = export_index(
         path, to, out, url=url, name=name, api_key=api_key, replace=replace, columns=names
     )
@@ -99,9 +103,7 @@ def export(
     "--table", metavar="NAME", help="Chroma collection or LanceDB table, if there are several."
 )
 @field_options
-@click.option(
-    "--vector-field", metavar="NAME", help="Field that holds the vector.  [default: detected]"
-)
+@options_of(FieldNames, "vector", unset="detected", flags=FIELD_FLAGS)
 @column_type_option
 @index_options
 @embedder_options
@@ -126,14 +128,10 @@ def import_(
     embedded. With --model, the index can be searched by text: name the model that made the vectors.
     """
     from sbert_search.exchange.import_index import import_index
-    from sbert_search.index.building.build import BuildSettings
 
     settings = with_overrides(BuildSettings(), ctx)
-    names = {"spec", "metric", "dtype", "on_error"} & given(ctx)
-    if given(ctx) & {"language", "title_weight"}:
-        names.add("lexical")
-    names |= {"metadata_fields"} & given(ctx)
-    names |= {"column_types"} if "column_type" in given(ctx) else set()
+    tables = {"factory": "spec", "language": "lexical", "title_weight": "lexical"}
+    names = {tables.get(name, name) for name in given(ctx)} & declared(BuildSettings).keys()
     keywords = {name: getattr(settings, name) for name in names}
     options = model_options(ctx) if model else typed_model_options(ctx)
     index = import_index(

@@ -11,12 +11,12 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor, nn
 
-from sbert_search.errors import ConfigError
+from sbert_search.declared import Bounds, check
 from sbert_search.models.encoder.encoder import Encoder
 from sbert_search.models.encoder.packed import PackedTokens
 
@@ -25,6 +25,7 @@ LOSS = "adversarial"
 
 Divergence = Callable[[Tensor, Tensor], Tensor]
 """Compares two outputs of a model for one batch; returns the difference, summed over the rows."""
+_Amount = Annotated[float, Bounds(above=0, below=math.inf)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,20 +40,14 @@ class AdversarialConfig:
     """
 
     kind: Literal["none", "sift", "smart"] = "none"
-    weight: float = 1.0  # factor of this loss beside the loss of the task
-    noise: float = 0.01  # standard deviation of the first perturbation
-    step: float = 0.01  # largest change of an element in one ascent step
-    steps: int = 1  # ascent steps
-    radius: float = 0.05  # largest perturbation of an element
+    weight: _Amount = 1.0  # factor of this loss beside the loss of the task
+    noise: _Amount = 0.01  # standard deviation of the first perturbation
+    step: _Amount = 0.01  # largest change of an element in one ascent step
+    steps: Annotated[int, Bounds(1)] = 1  # ascent steps
+    radius: _Amount = 0.05  # largest perturbation of an element
 
     def __post_init__(self) -> None:
-        for name in ("weight", "noise", "step", "radius"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ConfigError(
-                    f"adversarial.{name} is {getattr(self, name)}; it must be finite, and above 0."
-                )
-        if self.steps < 1:
-            raise ConfigError(f"adversarial.steps is {self.steps}; it must be at least 1.")
+        check(self, table="adversarial.")
 
 
 def virtual_adversarial(

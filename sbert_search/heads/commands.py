@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
-from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
 
 from sbert_search.base.progress import note
-from sbert_search.cli.console import REJECTED_ROWS, emit, say, show_facts
+from sbert_search.cli.console import REJECTED_ROWS, emit, say, show_report
 from sbert_search.cli.evaluate.reporting import EvalOptions, head_eval_options, report
 from sbert_search.cli.options.shared import (
     HEAD_PRECISIONS,
@@ -20,13 +17,17 @@ from sbert_search.cli.options.shared import (
     narrow_precision,
     shared_options,
 )
-from sbert_search.cli.train import train_by_recipe, training_command
+from sbert_search.cli.train import training_command
 
 if TYPE_CHECKING:
     from sbert_search.base.device import Precision
+    from sbert_search.cli.train import Trainer
     from sbert_search.evaluate.manifest import Evaluation
     from sbert_search.heads.predicted import PredictedRow
     from sbert_search.heads.results import TaskName
+    from sbert_search.heads.train_answerer import AnswerRecipe
+    from sbert_search.heads.train_classifier import ClassifyRecipe
+    from sbert_search.heads.train_tagger import TagRecipe
 
 
 @click.command()
@@ -139,13 +140,12 @@ def calibrate(model: Path, source: Path, device: str, as_json: bool) -> None:
     """
     from sbert_search.heads.calibrate import calibrate as fit
 
-    facts = dataclasses.asdict(fit(model, source, device=device))
-    emit(facts) if as_json else show_facts(facts)
+    show_report(fit(model, source, device=device), as_json=as_json)
 
 
 @click.command()
 @head_eval_options
-def classify(**_: object) -> int:
+def classify(options: EvalOptions) -> int:
     """Measure a classifier of texts or of pairs.
 
     The scores are accuracy, macro F1, Matthews correlation and the calibration error (ECE). If a
@@ -154,52 +154,44 @@ def classify(**_: object) -> int:
     """
     from sbert_search.heads.evaluation import evaluate_classify
 
-    return _report("classify", evaluate_classify)
+    return _report("classify", evaluate_classify, options)
 
 
 @click.command()
 @head_eval_options
-def tag(**_: object) -> int:
+def tag(options: EvalOptions) -> int:
     """Measure a tagger of entities.
 
     The scores are precision, recall and F1 over entities, as CoNLL counts them.
     """
     from sbert_search.heads.evaluation import evaluate_tag
 
-    return _report("tag", evaluate_tag)
+    return _report("tag", evaluate_tag, options)
 
 
 @click.command()
 @head_eval_options
-def qa(**_: object) -> int:
+def qa(options: EvalOptions) -> int:
     """Measure a model that answers questions.
 
     The scores are SQuAD's exact match and F1.
     """
     from sbert_search.heads.evaluation import evaluate_qa
 
-    return _report("qa", evaluate_qa)
+    return _report("qa", evaluate_qa, options)
 
 
-def _report(kind: TaskName, evaluate: Callable[..., Evaluation]) -> int:
+def _report(kind: TaskName, evaluate: Callable[..., Evaluation], options: EvalOptions) -> int:
     from sbert_search.heads.predictor import Predictor
 
-    options = EvalOptions.of(click.get_current_context())
     if options.model is None:
         raise click.UsageError("Name a model with --model.")
     predictor = Predictor(options.model, device=options.device, precision=options.precision)
-    run = partial(evaluate, predictor=predictor, data=options.data, seed=options.seed)
-    return report(kind, run, options)
+    return report(kind, evaluate, predictor, options)
 
 
-def _settings(module: str, name: str) -> type:
-    """Import a dataclass of recipes, and so torch."""
-    found: type = getattr(import_module(f"sbert_search.heads.{module}"), name)
-    return found
-
-
-@training_command("classify", partial(_settings, "train_classifier", "ClassifyRecipe"))
-def train_classify(**_: object) -> None:
+@training_command("classify")
+def train_classify() -> tuple[type[ClassifyRecipe], Trainer[ClassifyRecipe]]:
     """Train a classifier of texts or pairs.
 
     It predicts one class, several classes, or a number. RECIPE is the name of a shipped recipe or a
@@ -212,11 +204,11 @@ def train_classify(**_: object) -> None:
     """  # noqa: D301 (the backslash is click's)
     from sbert_search.heads.train_classifier import ClassifyRecipe, train_classifier
 
-    train_by_recipe("classify", ClassifyRecipe, train_classifier)
+    return ClassifyRecipe, train_classifier
 
 
-@training_command("tag", partial(_settings, "train_tagger", "TagRecipe"))
-def train_tag(**_: object) -> None:
+@training_command("tag")
+def train_tag() -> tuple[type[TagRecipe], Trainer[TagRecipe]]:
     """Train a tagger of entities in text.
 
     RECIPE is the name of a shipped recipe or a TOML file.
@@ -228,11 +220,11 @@ def train_tag(**_: object) -> None:
     """  # noqa: D301 (the backslash is click's)
     from sbert_search.heads.train_tagger import TagRecipe, train_tagger
 
-    train_by_recipe("tag", TagRecipe, train_tagger)
+    return TagRecipe, train_tagger
 
 
-@training_command("qa", partial(_settings, "train_answerer", "AnswerRecipe"))
-def train_qa(**_: object) -> None:
+@training_command("qa")
+def train_qa() -> tuple[type[AnswerRecipe], Trainer[AnswerRecipe]]:
     """Train a model that finds the answer to a question in a text.
 
     RECIPE is the name of a shipped recipe or a TOML file.
@@ -244,4 +236,4 @@ def train_qa(**_: object) -> None:
     """  # noqa: D301 (the backslash is click's)
     from sbert_search.heads.train_answerer import AnswerRecipe, train_answerer
 
-    train_by_recipe("qa", AnswerRecipe, train_answerer)
+    return AnswerRecipe, train_answerer

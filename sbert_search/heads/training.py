@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from sbert_search.base import arrays as npy
 from sbert_search.base import files
 from sbert_search.base.device import resolve_device, to_device
 from sbert_search.base.progress import note, progress
+from sbert_search.declared import Bounds, check
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.heads import adversarial
 from sbert_search.heads.adversarial import AdversarialConfig
@@ -49,16 +50,15 @@ class HeadDataConfig:
 
     train: Path | tuple[Path, ...]  # file or files to train on
     dev: Path | None = None  # file for the dev metrics
-    held_out: float = 0.0  # without `dev`: share of the rows held out, unless that is too few
-    limit: int | None = None  # maximum number of training rows, those with the smallest hashes
+    # Without `dev`: share of the rows held out, unless that is too few.
+    held_out: Annotated[float, Bounds(0, below=1)] = 0.0
+    # Maximum number of training rows, those with the smallest hashes.
+    limit: Annotated[int | None, Bounds(1)] = None
 
     def __post_init__(self) -> None:
+        check(self, table="data.")
         if not self.files:
             raise ConfigError("data.train is an empty list; name at least one file.")
-        if not 0 <= self.held_out < 1:
-            raise ConfigError(f"data.held_out is {self.held_out}; use 0 to below 1.")
-        if self.limit is not None and self.limit < 1:
-            raise ConfigError(f"data.limit is {self.limit}; it must be at least 1.")
 
     @property
     def files(self) -> tuple[Path, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -13,7 +14,8 @@ from torch import Tensor, nn
 
 from sbert_search.base.device import to_device
 from sbert_search.base.progress import warn
-from sbert_search.errors import ConfigError, TrainingError
+from sbert_search.declared import Bounds, check
+from sbert_search.errors import TrainingError
 from sbert_search.evaluate.metrics.classification import (
     accuracy,
     confusion,
@@ -190,16 +192,12 @@ _FILL = -1e4  # logit of the padding after a window; finite, since a loss subtra
 class WindowConfig:
     """How a question and a long context are cut into windows."""
 
-    overlap: int = 128  # tokens that neighbouring windows of a context share
-    max_question: int = 64  # maximum tokens of a question
-    max_answer: int = 30  # maximum tokens of a predicted answer
+    overlap: Annotated[int, Bounds(0)] = 128  # tokens that neighbouring windows of a context share
+    max_question: Annotated[int, Bounds(1)] = 64  # maximum tokens of a question
+    max_answer: Annotated[int, Bounds(1)] = 30  # maximum tokens of a predicted answer
 
     def __post_init__(self) -> None:
-        for name, least in (("overlap", 0), ("max_question", 1), ("max_answer", 1)):
-            if getattr(self, name) < least:
-                raise ConfigError(
-                    f"windows.{name} is {getattr(self, name)}; it must be at least {least}."
-                )
+        check(self, table="windows.")
 
 
 @dataclass(frozen=True, eq=False, slots=True)

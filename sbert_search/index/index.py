@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sbert_search.embed.pipeline import EmbedBatches
     from sbert_search.index.building.build import BuildKeywords, BuildSettings
     from sbert_search.index.building.ingest import IngestReport
-    from sbert_search.index.building.read_settings import ReadKeywords, ReadSettings
+    from sbert_search.index.building.settings import ReadKeywords, ReadSettings
     from sbert_search.index.building.sync import SyncReport
     from sbert_search.index.settings import LexicalSettings
     from sbert_search.index.tuning.settings import TuneSettings
@@ -295,7 +295,7 @@ class Index:
 
         A row that cannot be used therefore stops an update, even if the build skipped such rows.
         """
-        from sbert_search.index.building.read_settings import ReadSettings
+        from sbert_search.index.building.settings import ReadSettings
 
         build = self.state.manifest.build
         settings = from_mapping(ReadSettings, build.settings) if build else ReadSettings()

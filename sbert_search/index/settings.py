@@ -1,4 +1,4 @@
-"""The settings of an index: FAISS index and search parameters, terms and BM25, measured trials.
+"""The settings of an index: FAISS index and search parameters, terms and BM25, tuning and trials.
 
 FAISS is a library for approximate nearest-neighbour search. Its factory string names a type of
 index: IVF splits vectors into inverted lists by their nearest centroid, HNSW links them in a graph,
@@ -9,19 +9,26 @@ Settings and trials are kept in the manifest, the file that describes the state 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Annotated, Literal
 
 from sbert_search.config import require_types, unknown_name
+from sbert_search.declared import Bounds, check
 from sbert_search.errors import ConfigError
 
 # A segment (a set of consecutive rows) with fewer rows gets no FAISS index, since an exact scan of
 # the rows is faster than loading a graph. In one of n shards, the limit is 50,000 / n rows.
 MIN_ANN_ROWS = 50_000
 TRAINING_ROWS_PER_LIST = 39  # FAISS warns if k-means has fewer training vectors per centroid
+
+Metric = Literal["cosine", "dot", "euclidean"]
+VectorType = Literal["float32", "float16"]
+_Size = Annotated[int, Bounds(1, 1 << 20)]
 
 _N = r"[1-9]\d{0,6}"
 _PARTS = re.compile(
@@ -41,9 +48,9 @@ class IndexSpec:
     """How to search the vectors of an index.
 
     Attributes:
-        factory: A FAISS factory string such as ``Flat``, ``SQ8``, ``HNSW32``, ``HNSW32,SQ8``,
-            ``IVF4096,Flat``, ``IVF4096,PQ48``, ``OPQ48,IVF4096,PQ48`` or ``IVF4096,RaBitQfs`` (one
-            bit per dimension). ``Flat`` is an exact scan of the stored vectors and needs no FAISS.
+        factory: FAISS factory string; ``Flat`` is an exact scan, which needs no FAISS. Others are
+            such as ``SQ8``, ``HNSW32``, ``HNSW32,SQ8``, ``IVF4096,Flat``, ``IVF4096,PQ48``,
+            ``OPQ48,IVF4096,PQ48`` or ``IVF4096,RaBitQfs`` (one bit per dimension).
         nprobe: Number of inverted lists visited per query; only IVF uses it.
         ef_search: Size of the candidate list of a query; only HNSW uses it.
         ef_construction: Size of the candidate list when a vector is added; only HNSW uses it.
@@ -60,23 +67,15 @@ class IndexSpec:
         4096
     """
 
-    factory: str = "Flat"
-    nprobe: int = 16
-    ef_search: int = 64
-    ef_construction: int = 100
-    refine: int = 0
+    factory: Annotated[str, Bounds(metavar="FACTORY")] = "Flat"
+    nprobe: _Size = 16
+    ef_search: _Size = 64
+    ef_construction: _Size = 100
+    refine: Annotated[int, Bounds(0, 1000)] = 0
 
     def __post_init__(self) -> None:
         require_types(self)  # the manifest stores the values, and reading it checks their types
-        for name, low, high in (
-            ("nprobe", 1, 1 << 20),
-            ("ef_search", 1, 1 << 20),
-            ("ef_construction", 1, 1 << 20),
-            ("refine", 0, 1000),
-        ):
-            value = getattr(self, name)
-            if not low <= value <= high:
-                raise ConfigError(f"index.{name} is {value}; it must be from {low} to {high}.")
+        check(self, table="index.")
         self._check_factory()
 
     @property
@@ -210,20 +209,15 @@ class LexicalSettings:
         True
     """
 
-    language: str = "english"
+    language: Annotated[str, Bounds(metavar="NAME")] = "english"
     stop_words: tuple[str, ...] | None = None
-    title_weight: int = 2
-    k1: float = 1.2
-    b: float = 0.75
+    title_weight: Annotated[int, Bounds(0, 100)] = 2
+    k1: Annotated[float, Bounds(0, 100)] = 1.2
+    b: Annotated[float, Bounds(0, 1)] = 0.75
 
     def __post_init__(self) -> None:
         require_types(self)  # the manifest stores the values, and reading it checks their types
-        if not 0 <= self.title_weight <= 100:
-            raise ConfigError(f"title_weight is {self.title_weight}; it must be from 0 to 100.")
-        if not (0 <= self.k1 <= 100 and 0 <= self.b <= 1):
-            raise ConfigError(
-                f"k1 is {self.k1} and b is {self.b}; k1 must be from 0 to 100, b from 0 to 1."
-            )
+        check(self)
         words = self.stop_words  # the caller may have given a list in place of a tuple
         words = _stop_words(self.language) if words is None else tuple(words)
         object.__setattr__(self, "stop_words", words)
@@ -280,6 +274,47 @@ def _require_known(language: str) -> None:
     known = [NO_LANGUAGE, *UNSTEMMED, *Stemmer.algorithms()]
     if language not in known:
         raise ConfigError(unknown_name(language, language, known, "language"))
+
+
+MAX_K = 1000  # largest k of recall@k
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TuneSettings:
+    """The targets of a tuning, and its limits.
+
+    Attributes:
+        recall: Target of recall@k.
+        k: The k of recall@k.
+        memory_bytes: Memory limit of the process, in bytes. All FAISS files together may not be
+            larger either. None: no limit.
+        latency_ms: Limit of the median time of a query on one thread. None: no limit.
+        max_minutes: Maximum time of the tuning. A kind of index is not built if the build is
+            predicted to take too much of the remaining time.
+        n_queries: Largest number of queries, half to choose an index with and half to verify it.
+        sample_rows: Number of rows in the sample on which kinds of index are compared.
+        seed: Seed for drawing the sample and the queries.
+
+    Raises:
+        ConfigError: A value has another type or is out of range.
+
+    Example:
+        >>> TuneSettings(recall=0.99, latency_ms=5).max_minutes
+        10.0
+    """
+
+    recall: Annotated[float, Bounds(above=0, high=1)] = 0.95
+    k: Annotated[int, Bounds(1, MAX_K)] = 10
+    memory_bytes: int | None = None
+    latency_ms: Annotated[float | None, Bounds(above=0, below=math.inf)] = None
+    max_minutes: Annotated[float, Bounds(above=0, below=math.inf)] = 10.0
+    n_queries: Annotated[int, Bounds(2)] = 1000
+    sample_rows: Annotated[int, Bounds(2)] = 100_000
+    seed: Annotated[int, Bounds(0)] = 0
+
+    def __post_init__(self) -> None:
+        require_types(self)  # the manifest stores some of the values
+        check(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

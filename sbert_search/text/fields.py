@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Annotated, Literal
 
 from sbert_search.base.options import if_offered
 from sbert_search.config import unknown_name
+from sbert_search.declared import Bounds
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.text.column_types import as_text
 from sbert_search.text.formats.rows import BadRow, RawRow, check_text, repeated_name
@@ -17,28 +19,34 @@ _TITLE_FIELD = "title"
 MAX_ID_CHARS = 1024
 _TEXT_SEPARATOR = "\n\n"  # between the values of several text fields
 
+_Name = Annotated[str | None, Bounds(metavar="NAME")]
+TextAs = Literal["lines", "file"]
+"""Whether a line or the whole file is a document, for a ``.txt`` file that is itself a source."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FieldNames:
     """Names of the fields that hold the id, the text, the title and the vector of a row.
 
     Attributes:
-        id: Field of the id. None: the first existing one of ``_id``, ``id``, ``doc_id``, ``docid``.
-        text: Field of the text, or several fields, whose values are joined in this order with a
-            blank line between them; a missing one is left out. None: the first existing one of
-            ``text``, ``contents``, ``content``, ``body``, ``passage``, ``document``, ``sentence``.
-        title: Field of the title. None: ``title``, unless this field is named for another part.
-        vector: Field with a vector of the row, a list of numbers. None: no field; a model embeds
-            the text, unless the user gives an array of vectors.
+        id: Field that holds the id. None: the first existing one of ``_id``, ``id``, ``doc_id``,
+            ``docid``.
+        text: Field of the text, or several, which are joined by a blank line. They are joined in
+            this order, and a missing one is left out. None: the first existing one of ``text``,
+            ``contents``, ``content``, ``body``, ``passage``, ``document``, ``sentence``.
+        title: Field that holds the title. None: ``title``, unless this field is named for another
+            part.
+        vector: Field with the vector of each row, a list of numbers; no model embeds the row. None:
+            no field; a model embeds the text, unless the user gives an array of vectors.
 
     Raises:
         ConfigError: A field is named twice.
     """
 
-    id: str | None = None
-    text: str | tuple[str, ...] | list[str] | None = None
-    title: str | None = None
-    vector: str | None = None
+    id: _Name = None
+    text: Annotated[str | tuple[str, ...] | list[str] | None, Bounds(metavar="NAME,...")] = None
+    title: _Name = None
+    vector: _Name = None
 
     def __post_init__(self) -> None:
         if isinstance(self.text, (tuple, list)):

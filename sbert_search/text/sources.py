@@ -19,6 +19,7 @@ from typing import BinaryIO, Literal, cast
 
 from sbert_search.base.progress import note
 from sbert_search.errors import CorpusError
+from sbert_search.text.fields import TextAs as TextAs
 from sbert_search.text.formats.columnar import read_arrow, read_parquet
 from sbert_search.text.formats.compressed import XzStream, ZstdStream
 from sbert_search.text.formats.files import (
@@ -46,8 +47,6 @@ Format = Literal[
     "jsonl", "json", "csv", "tsv", "text", "file", "folder", "parquet", "arrow", "spooled",
     "database",
 ]  # fmt: skip
-TextAs = Literal["lines", "file"]
-"""Whether a line or the whole file is a document, for a ``.txt`` file that is itself a source."""
 Root = Path | Literal["common"] | None
 """Folder; the id of a file that is a document is its path relative to this folder.
 

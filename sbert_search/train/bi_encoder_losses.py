@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from sbert_search.declared import Bounds, check
 from sbert_search.errors import ConfigError
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.embedding_losses import (
@@ -54,6 +55,7 @@ LossName = Literal[
     "embedding_mse",
 ]
 Teacher = Literal["bi-encoder", "cross-encoder"]
+_Factor = Annotated[float, Bounds(above=0)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,22 +68,20 @@ class LossConfig:
     name: LossName  # the loss
     margin: float = 1.0  # margin of triplet and contrastive losses
     distance: Distance = "euclidean"  # distance of triplet and contrastive losses
-    scale: float = 20.0  # factor of the cosines in mnrl, cosent, angle
+    scale: _Factor = 20.0  # factor of the cosines in mnrl, cosent, angle
     symmetric: bool = False  # whether mnrl also ranks the anchors for each positive
-    temperature: float = 1.0  # temperature of the scores in score_divergence
+    temperature: _Factor = 1.0  # temperature of the scores in score_divergence
     concatenation: tuple[str, ...] = ("u", "v", "|u-v|")  # input of the classifier in softmax
     matryoshka: tuple[int, ...] = ()  # sizes of truncated embeddings, whose losses are summed
 
     def __post_init__(self) -> None:
+        check(self, table="loss.")
         if not self.concatenation:
             raise ConfigError('loss.concatenation is empty; name its parts, such as ["u", "v"].')
         for part in self.concatenation:
             if part not in CONCATENATIONS:
                 known = ", ".join(CONCATENATIONS)
                 raise ConfigError(f"loss.concatenation has {part!r}; known: {known}.")
-        for name in ("scale", "temperature"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"loss.{name} is {getattr(self, name)}; it must be above 0.")
         if any(size < 1 for size in self.matryoshka):
             raise ConfigError(
                 f"loss.matryoshka is {list(self.matryoshka)}; each size must be at least 1."

@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 from torch import nn
@@ -15,6 +16,7 @@ from torch import nn
 from sbert_search.base import files
 from sbert_search.base.distributed import Ranks
 from sbert_search.base.seed import seed_all
+from sbert_search.declared import Bounds, check
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.models.pretraining import MaskedBatch
 from sbert_search.text.documents import CorpusReader, FieldNames
@@ -51,17 +53,14 @@ class DataConfig:
 
     train: Sources = ()
     dev: Sources | None = None
-    held_out: float = 0.01
-    dev_examples: int = 512
+    held_out: Annotated[float, Bounds(0, below=1)] = 0.01
+    dev_examples: Annotated[int, Bounds(1)] = 512
     text_field: str | None = None
     wrapped: bool = False
     folder: Path | None = None
 
     def __post_init__(self) -> None:
-        if not 0 <= self.held_out < 1:
-            raise ConfigError(f"data.held_out is {self.held_out}; use 0 to below 1.")
-        if self.dev_examples < 1:
-            raise ConfigError(f"data.dev_examples is {self.dev_examples}; it must be at least 1.")
+        check(self, table="data.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Annotated, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from sbert_search.declared import Bounds, check
 from sbert_search.errors import ConfigError
 from sbert_search.models.pretraining import MaskedBatch, MaskedLanguageModel, MaskedLMOutput
 from sbert_search.models.replaced_token_detection import ReplacedTokenModel
@@ -22,6 +23,7 @@ from sbert_search.train.loop.objective import Batch, Losses, Sum
 
 Unit = Literal["masked", "texts", "tokens"]
 """What a loss is summed over: masked tokens, texts (examples), or all tokens."""
+_Weight = Annotated[float, Bounds(0)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,23 +49,19 @@ class ObjectiveConfig:
     """
 
     kind: Literal["masked", "replaced", "distilled"] = "masked"
-    replaced_weight: float = 50.0
+    replaced_weight: _Weight = 50.0
     replaced_at: Literal["tokens", "masked"] = "tokens"
-    temperature: float = 2.0
-    soft_weight: float = 5.0
-    mlm_weight: float = 2.0
-    cosine_weight: float = 1.0
+    temperature: Annotated[float, Bounds(above=0)] = 2.0
+    soft_weight: _Weight = 5.0
+    mlm_weight: _Weight = 2.0
+    cosine_weight: _Weight = 1.0
     soft_at: Literal["masked", "tokens"] = "masked"
 
     def __post_init__(self) -> None:
-        weights = ("replaced_weight", "soft_weight", "mlm_weight", "cosine_weight")
-        if wrong := [name for name in weights if not getattr(self, name) >= 0]:
-            raise ConfigError(
-                f"objective.{wrong[0]} is {getattr(self, wrong[0])}; it must not be below 0."
-            )
-        if self.temperature <= 0:
-            raise ConfigError(f"objective.temperature is {self.temperature}; it must be above 0.")
-        if self.kind == "distilled" and not any(map(self.__getattribute__, weights[1:])):
+        check(self, table="objective.")
+        if self.kind == "distilled" and not (
+            self.soft_weight or self.mlm_weight or self.cosine_weight
+        ):
             raise ConfigError(
                 "All distillation weights are 0; set one of objective.soft_weight, mlm_weight and "
                 "cosine_weight above 0."

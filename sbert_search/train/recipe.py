@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
-import functools
-import inspect
 import itertools
-import re
-import textwrap
 import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,6 +19,7 @@ from sbert_search.config import (
     unknown_name,
     with_overrides,
 )
+from sbert_search.declared import Option, declared
 from sbert_search.errors import ConfigError
 from sbert_search.wings import folders
 
@@ -147,39 +143,32 @@ def list_settings(cls: type, values: Mapping[str, object], path: str = "") -> It
 
     ``values`` are those that the recipe sets, from its table ``path``, such as ``optim.``.
     """
-    hints, meanings = typing.get_type_hints(cls), _meanings(cls)
-    fields = {field.name: field for field in dataclasses.fields(cls) if field.init}
+    options = declared(cls)
     for name in values:
-        if name not in fields:
-            raise UnknownSettingError(unknown_name(f"{path}{name}", name, fields, "setting"))
+        if name not in options:
+            raise UnknownSettingError(unknown_name(f"{path}{name}", name, options, "setting"))
     tables = []
-    for name, field in fields.items():
-        value, origin = _value(field, values)
-        table = _dataclass_in(hints[name])
+    for name, option in options.items():
+        default, origin = _plain(option.default), _origin(option, values)
+        value = values.get(name, None if origin == "required" else default)
+        table = _dataclass_in(option.kind)
         if table and (isinstance(value, Mapping) or origin == "required"):
-            tables.append((name, table, origin))
+            tables.append((name, table, default if origin == "default" else {}))
             continue
-        choices = _choices(hints[name])
-        yield Setting(f"{path}{name}", value, origin, meanings.get(name, ""), choices)
-    for name, table, origin in tables:
-        default = _value(fields[name], {})[0]
-        given = values.get(name)
-        inner = given if isinstance(given, Mapping) else {}
-        for setting in list_settings(table, inner, f"{path}{name}."):
+        meaning = option.description.replace("``", "")
+        yield Setting(f"{path}{name}", value, origin, meaning, _choices(option.kind))
+    for name, table, defaults in tables:
+        for setting in list_settings(table, _table(values.get(name, {}), name), f"{path}{name}."):
             own = setting.name.removeprefix(f"{path}{name}.")
-            if origin == "default" and isinstance(default, Mapping) and own in default:
-                setting = dataclasses.replace(setting, value=default[own], origin="default")
+            if isinstance(defaults, Mapping) and own in defaults:
+                setting = dataclasses.replace(setting, value=defaults[own], origin="default")
             yield setting
 
 
-def _value(field: dataclasses.Field[object], values: Mapping[str, object]) -> tuple[object, Origin]:
-    if field.name in values:
-        return values[field.name], "recipe"
-    if field.default is not dataclasses.MISSING:
-        return _plain(field.default), "default"
-    if field.default_factory is not dataclasses.MISSING:
-        return _plain(field.default_factory()), "default"
-    return None, "required"
+def _origin(option: Option, values: Mapping[str, object]) -> Origin:
+    if option.name in values:
+        return "recipe"
+    return "required" if option.default is dataclasses.MISSING else "default"
 
 
 def _plain(value: object) -> object:
@@ -188,60 +177,20 @@ def _plain(value: object) -> object:
     return list(value) if isinstance(value, tuple) else value
 
 
+def _kinds(hint: object) -> tuple[object, ...]:
+    is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    return typing.get_args(hint) if is_union else (hint,)
+
+
 def _dataclass_in(hint: object) -> type | None:
     """Return a type that is a dataclass, or the first dataclass in a union; None: there is none."""
-    kinds = typing.get_args(hint) if _is_union(hint) else (hint,)
-    return next((k for k in kinds if isinstance(k, type) and dataclasses.is_dataclass(k)), None)
+    found = (k for k in _kinds(hint) if isinstance(k, type) and dataclasses.is_dataclass(k))
+    return next(found, None)
 
 
 def _choices(hint: object) -> tuple[str, ...]:
-    kinds = typing.get_args(hint) if _is_union(hint) else (hint,)
-    origins = [typing.get_origin(kind) for kind in kinds]
-    named = tuple(
-        str(value)
-        for kind, origin in zip(kinds, origins, strict=True)
-        if origin is typing.Literal
-        for value in typing.get_args(kind)
-    )
-    return (*named, "a list") if named and tuple in origins else named
-
-
-def _is_union(hint: object) -> bool:
-    return typing.get_origin(hint) in (typing.Union, types.UnionType)
-
-
-@functools.cache
-def _meanings(cls: type) -> dict[str, str]:
-    """Read what each setting means from the comments and the docstrings of its dataclass."""
-    found: dict[str, str] = {}
-    for base in reversed(cls.__mro__):
-        if dataclasses.is_dataclass(base):
-            found |= _comments(base) | _attributes(inspect.getdoc(base) or "")
-    return found
-
-
-def _comments(cls: type) -> dict[str, str]:
-    """Return the comments after the fields of a class; none if its source is not installed."""
-    try:
-        source = textwrap.dedent(inspect.getsource(cls))
-    except OSError:
-        return {}
-    lines = source.splitlines()
-    body = typing.cast(ast.ClassDef, ast.parse(source).body[0]).body
-    found = {}
-    for node in body:
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            behind = lines[(node.end_lineno or 1) - 1].encode()[node.end_col_offset or 0 :].decode()
-            if "#" in behind:
-                found[node.target.id] = behind.partition("#")[2].strip()
-    return found
-
-
-def _attributes(docstring: str) -> dict[str, str]:
-    """Return the texts below "Attributes:" in a docstring, without double backticks."""
-    section = re.search(r"^Attributes:\n((?: +.*\n?|\n)+)", docstring, re.MULTILINE)
-    if not section:
-        return {}
-    entries = re.split(r"^    (?=\w)", section[1], flags=re.MULTILINE)[1:]
-    pairs = (entry.partition(":") for entry in entries)
-    return {name: " ".join(text.replace("``", "").split()) for name, _, text in pairs}
+    kinds = _kinds(hint)
+    literals = [kind for kind in kinds if typing.get_origin(kind) is Literal]
+    named = tuple(str(value) for kind in literals for value in typing.get_args(kind))
+    has_list = any(typing.get_origin(kind) is tuple for kind in kinds)
+    return (*named, "a list") if named and has_list else named

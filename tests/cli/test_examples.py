@@ -10,14 +10,16 @@ from pathlib import Path
 import click
 import pytest
 
-from sbert_search.cli.lazy_group import EXAMPLES
+from sbert_search.cli.commands import COMMANDS
 from sbert_search.cli.main import cli
 from sbert_search.wings import commands as wing_commands
 from tests.cli.lines import NEED_AN_EXTRA, NEVER_END, commands
 from tests.cli.process import sbert_search
 
-SHOWN = EXAMPLES | {
-    name: command.examples for name, command in wing_commands().items() if command.examples
+SHOWN = {
+    name: command.examples
+    for name, command in {**COMMANDS, **wing_commands()}.items()
+    if command.examples
 }
 LINES = [(name, line) for name, lines in SHOWN.items() for line in lines]
 

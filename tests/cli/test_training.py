@@ -15,7 +15,7 @@ import torch
 from click.testing import CliRunner, Result
 from torch import nn
 
-from sbert_search.cli.train import train_by_recipe, training_command
+from sbert_search.cli.train import Trainer, training_command
 from sbert_search.errors import CheckpointError, ConfigError
 from sbert_search.train.loop import loop
 from sbert_search.train.loop.loop import TrainConfig
@@ -41,10 +41,10 @@ def train(config: TrainConfig, out: Path, *, resume: bool, allow_inexact: bool) 
     )
 
 
-@training_command("pretrain", lambda: TrainConfig)
-def command(**_: Any) -> None:
+@training_command("pretrain")
+def command() -> tuple[type[TrainConfig], Trainer[TrainConfig]]:
     """Train a model of a few numbers."""
-    train_by_recipe("pretrain", TrainConfig, train)
+    return TrainConfig, train
 
 
 @pytest.fixture
@@ -129,10 +129,10 @@ class WithText(TrainConfig):
     text: str
 
 
-@training_command("pretrain", lambda: WithText)
-def command_with_text(**_: Any) -> None:
+@training_command("pretrain")
+def command_with_text() -> tuple[type[WithText], Trainer[WithText]]:
     """Train with a recipe whose text is a setting without a default."""
-    train_by_recipe("pretrain", WithText, train)
+    return WithText, train
 
 
 def test_a_recipe_beside_resume_without_its_settings_is_told_to_leave_it_out(

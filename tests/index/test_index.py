@@ -27,7 +27,7 @@ from sbert_search.errors import (
     UnfinishedBuild,
 )
 from sbert_search.index.building.build import BuildKeywords, BuildSettings
-from sbert_search.index.building.read_settings import ReadKeywords, ReadSettings
+from sbert_search.index.building.settings import ReadKeywords, ReadSettings
 from sbert_search.index.documents import DocIds
 from sbert_search.index.index import Index
 from sbert_search.index.storage import transaction

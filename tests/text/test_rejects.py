@@ -14,7 +14,7 @@ from sbert_search.base.files import use_disk
 from sbert_search.errors import CorpusError, IndexStoreError
 from sbert_search.index.building.build import BuildSettings
 from sbert_search.index.building.ingest import IngestReport
-from sbert_search.index.building.read_settings import ReadSettings
+from sbert_search.index.building.settings import ReadSettings
 from sbert_search.index.index import Index
 from sbert_search.index.writer import IndexWriter
 from sbert_search.text.formats.rows import Reject, RejectLog, is_reject_list

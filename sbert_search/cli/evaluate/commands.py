@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -12,9 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from sbert_search.base.progress import note
-from sbert_search.cli.console import emit, say, show_facts, show_table
-from sbert_search.cli.options.shared import index_embedder_options, shared_options
-from sbert_search.cli.options.source import model_options
+from sbert_search.cli.console import emit, say, show_report, show_table
+from sbert_search.cli.options.shared import index_embedder_options, model_options, shared_options
 from sbert_search.config import to_mapping
 
 if TYPE_CHECKING:
@@ -279,5 +277,4 @@ def mlm(
         pseudo=pseudo,
         wrapped=wrapped,
     )
-    facts = dataclasses.asdict(report)
-    emit(facts) if as_json else show_facts(facts)
+    show_report(report, as_json=as_json)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, fields
+from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,9 +16,9 @@ from sbert_search.cli.console import emit, say, show_table
 from sbert_search.cli.options.shared import (
     HEAD_PRECISIONS,
     PRECISIONS,
-    F,
     NarrowPrecision,
     choice,
+    joined,
     refuse_typed,
     shared_options,
 )
@@ -57,12 +58,6 @@ class EvalOptions:
     calibrate: Path | None = None
     no_cache: bool = False
 
-    @classmethod
-    def of(cls, ctx: click.Context) -> EvalOptions:
-        """Collect the options of the running command."""
-        names = [field.name for field in fields(cls) if field.name in ctx.params]
-        return cls(**{name: ctx.params[name] for name in names})
-
     @contextmanager
     def embedder(self) -> Iterator[TextEmbedder]:
         """Open the bi-encoder, with the cache of embeddings unless --no-cache is given."""
@@ -98,38 +93,31 @@ class EvalOptions:
         )
 
 
-def eval_options(function: F) -> F:
-    """Add the argument and options of an `eval` command that runs tasks; see `EvalOptions`."""
+Run = Callable[..., int]
+
+
+def eval_options(function: Run) -> Run:
+    """Add the argument and options of an `eval` command that runs tasks; see `EvalOptions`.
+
+    The function gets the `EvalOptions` as its first argument, and its own options by name.
+    """
     return _with_options(function, PRECISIONS, "model", "device", "engine", "calibrate")
 
 
-def head_eval_options(function: F) -> F:
+def head_eval_options(function: Run) -> Run:
     """Add the options of `eval_options`, except those that models with a task head lack."""
     return _with_options(function, HEAD_PRECISIONS, "model", "device")
 
 
-def _with_options(function: F, precisions: Sequence[str], *model: str) -> F:
-    for decorate in (
-        shared_options("seed", "quiet", "json"),
-        choice(
-            "precision",
-            *sorted(precisions, key="fp32".__ne__),  # published scores use fp32
-            cls=NarrowPrecision,
-            help="Number format of the model's computation; published scores use fp32.",
-        ),
-        shared_options(*model),
-        click.option(
-            "--expect",
-            type=FILE,
-            help="File of expected scores; exit with 1 if a score is outside its tolerance.",
-        ),
-        click.option("--out", type=FOLDER, help="Folder for reports with the score of each item."),
-        click.option(
-            "--split",
-            default="test",
-            show_default=True,
-            help="Split of a DATA folder; a TASK has its own.",
-        ),
+def _with_options(function: Run, precisions: Sequence[str], *model: str) -> Run:
+    @wraps(function)
+    def run(**params: Any) -> int:
+        names = {field.name for field in fields(EvalOptions)} & params.keys()
+        return function(EvalOptions(**{name: params.pop(name) for name in names}), **params)
+
+    return joined(
+        click.argument("tasks", nargs=-1, metavar="[TASK|DATA]..."),
+        click.option("--suite", type=FILE, help="File that lists the tasks of one report."),
         click.option(
             "--data",
             type=FOLDER,
@@ -137,30 +125,47 @@ def _with_options(function: F, precisions: Sequence[str], *model: str) -> F:
             show_default=True,
             help="Folder that the paths in task files are relative to.",
         ),
-        click.option("--suite", type=FILE, help="File that lists the tasks of one report."),
-        click.argument("tasks", nargs=-1, metavar="[TASK|DATA]..."),
-    ):
-        function = decorate(function)
-    return function
+        click.option(
+            "--split",
+            default="test",
+            show_default=True,
+            help="Split of a DATA folder; a TASK has its own.",
+        ),
+        click.option("--out", type=FOLDER, help="Folder for reports with the score of each item."),
+        click.option(
+            "--expect",
+            type=FILE,
+            help="File of expected scores; exit with 1 if a score is outside its tolerance.",
+        ),
+        shared_options(*model),
+        choice(
+            "precision",
+            *sorted(precisions, key="fp32".__ne__),  # published scores use fp32
+            cls=NarrowPrecision,
+            help="Number format of the model's computation; published scores use fp32.",
+        ),
+        shared_options("seed", "quiet", "json"),
+    )(run)
 
 
 if TYPE_CHECKING:
     from sbert_search.evaluate.manifest import Evaluation
     from sbert_search.evaluate.tasks import EvalSuite, EvalTask, Kind
 
-    Evaluate = Callable[[EvalTask], Evaluation]
+    Evaluate = Callable[..., Evaluation]
 
 
 def report(
     kind: Kind,
     evaluate: Evaluate,
+    model: object,
     options: EvalOptions,
-    baselines: Mapping[str, Evaluate] | None = None,
+    baselines: Mapping[str, object] | None = None,
 ) -> int:
-    """Evaluate all tasks, print and write the scores, and compare them with expected scores.
+    """Evaluate a model on all tasks, print and write scores, and compare them with expected ones.
 
-    The exit code is 1 if a score is outside its tolerance. ``baselines`` are other systems, by
-    name.
+    ``evaluate`` is called with a task, the model, ``data`` and ``seed``. The exit code is 1 if a
+    score is outside its tolerance. ``baselines`` are other models, by name.
     """
     from sbert_search.evaluate.compare import judge, load_expected
     from sbert_search.evaluate.report import refuse_overwriting, write_reports
@@ -185,8 +190,9 @@ def report(
         data = [options.data / task.path for task in to_run]
         refuse_overwriting(to_run, out, [*data, *(Path(path) for path in paths if path)])
     expected = load_expected(options.expect) if options.expect else None
-    evaluations = list(_evaluated(to_run, evaluate))
-    of_baselines = {name: list(_evaluated(to_run, run)) for name, run in (baselines or {}).items()}
+    run = partial(evaluate, data=options.data, seed=options.seed)
+    evaluations = _evaluated(to_run, run, model)
+    of_baselines = {n: _evaluated(to_run, run, other) for n, other in (baselines or {}).items()}
     _show(evaluations, loaded_suite, of_baselines, as_json=options.as_json)
     if out:
         for path in write_reports(evaluations, out, loaded_suite, of_baselines):
@@ -197,10 +203,12 @@ def report(
     return 0 if all(verdict.ok for verdict in verdicts) else 1
 
 
-def _evaluated(tasks: Sequence[EvalTask], evaluate: Evaluate) -> Iterator[Evaluation]:
+def _evaluated(tasks: Sequence[EvalTask], run: Evaluate, model: object) -> list[Evaluation]:
+    evaluations = []
     for task in tasks:
         note(f"{task.name}: {task.path}, {task.split}")
-        yield evaluate(task)
+        evaluations.append(run(task, model))
+    return evaluations
 
 
 def _show(

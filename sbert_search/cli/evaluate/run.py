@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -17,29 +16,12 @@ from sbert_search.cli.evaluate.reporting import (
     no_cache,
     report,
 )
-from sbert_search.cli.lazy_group import is_for_all_commands, lazy_group
+from sbert_search.cli.lazy_group import LazyGroup, is_for_all_commands
 from sbert_search.cli.options.search import ranking_options, search_options
 from sbert_search.cli.options.shared import refuse_typed
 
-if TYPE_CHECKING:
-    from sbert_search.cli.evaluate.reporting import Evaluate
-    from sbert_search.embed.protocol import TextEmbedder
-    from sbert_search.search.rerankers import Reranker
 
-
-_COMMANDS = {
-    "compare": "sbert_search.cli.evaluate.commands:compare",
-    "fusion": "sbert_search.cli.evaluate.commands:fusion",
-    "mlm": "sbert_search.cli.evaluate.commands:mlm",
-    "sts": "sbert_search.cli.evaluate.run:sts",
-    "retrieval": "sbert_search.cli.evaluate.run:retrieval",
-    "rerank": "sbert_search.cli.evaluate.run:rerank",
-    "nli": "sbert_search.cli.evaluate.run:nli",
-    "triplets": "sbert_search.cli.evaluate.run:triplets",
-}
-
-
-@click.group("eval", cls=lazy_group("eval", _COMMANDS))
+@click.group("eval", cls=LazyGroup)
 def evaluate() -> None:
     """Evaluate a model on tasks with known answers.
 
@@ -62,14 +44,8 @@ def evaluate() -> None:
 )
 @no_cache
 @eval_options
-@click.pass_context
 def sts(
-    ctx: click.Context,
-    /,
-    trained_on: Path | None,
-    cross_encoder: str | None,
-    baselines: bool,
-    **_: object,
+    options: EvalOptions, trained_on: Path | None, cross_encoder: str | None, baselines: bool
 ) -> int:
     """Measure textual similarity (STS).
 
@@ -82,27 +58,21 @@ def sts(
             "omit one of them."
         )
     if cross_encoder:
-        refuse_typed(ctx, {"model", "no_cache"}, "with --cross-encoder")
+        unused = {"model", "no_cache"}
+        refuse_typed(click.get_current_context(), unused, "with --cross-encoder")
     from sbert_search.evaluate.similarity import evaluate_sts
     from sbert_search.text.labelled.pairs import read_pairs
 
-    seen = read_pairs(trained_on) if trained_on else []
-    options = EvalOptions.of(ctx)
-    data, seed = options.data, options.seed
-
-    def evaluator(model: TextEmbedder | Reranker) -> Evaluate:
-        return lambda task: evaluate_sts(task, model, data=data, trained_on=seen, seed=seed)
-
+    evaluate = partial(evaluate_sts, trained_on=read_pairs(trained_on) if trained_on else [])
     if cross_encoder:
-        return report("sts", evaluator(options.cross_encoder(cross_encoder)), options)
+        return report("sts", evaluate, options.cross_encoder(cross_encoder), options)
     systems = {}
     if baselines:
         from sbert_search.evaluate.baselines import open_baselines
 
-        embedders = open_baselines(options.model, device=options.device)
-        systems = {name: evaluator(embedder) for name, embedder in embedders.items()}
+        systems = open_baselines(options.model, device=options.device)
     with options.embedder() as embedder:
-        return report("sts", evaluator(embedder), options, systems)
+        return report("sts", evaluate, embedder, options, systems)
 
 
 @click.command()
@@ -110,14 +80,8 @@ def sts(
 @ranking_options("auto")
 @no_cache
 @eval_options
-@click.pass_context
 def retrieval(
-    ctx: click.Context,
-    /,
-    index: Path | None,
-    rerank: str | None,
-    rerank_windows: int,
-    **_: object,
+    options: EvalOptions, index: Path | None, rerank: str | None, rerank_windows: int, **_: object
 ) -> int:
     """Measure search on BEIR folders.
 
@@ -130,7 +94,8 @@ def retrieval(
     from sbert_search.evaluate.retrieval import evaluate_retrieval
     from sbert_search.search.rerankers import BestWindow
 
-    options, search = EvalOptions.of(ctx), search_options(ctx)
+    ctx = click.get_current_context()
+    search = search_options(ctx)
     if index is not None and (options.model is None or is_for_all_commands(ctx, "model")):
         from sbert_search.index.building.model_check import require_model
         from sbert_search.index.index import Index
@@ -141,59 +106,40 @@ def retrieval(
     scorer = replace(options, engine=pair_engine(options.engine))
     reranker = BestWindow(scorer.cross_encoder(rerank), rerank_windows) if rerank else None
     with options.embedder() as embedder:
-        run = partial(
-            evaluate_retrieval,
-            embedder=embedder,
-            data=options.data,
-            index=index,
-            search=search,
-            reranker=reranker,
-            seed=options.seed,
-        )
-        return report("retrieval", run, options)
+        evaluate = partial(evaluate_retrieval, index=index, search=search, reranker=reranker)
+        return report("retrieval", evaluate, embedder, options)
 
 
 @click.command()
 @eval_options
-@click.pass_context
-def rerank(ctx: click.Context, /, **_: object) -> int:
+def rerank(options: EvalOptions) -> int:
     """Measure a cross-encoder on reranking.
 
     The cross-encoder orders the given candidates of each query.
     """
     from sbert_search.evaluate.cross_encoders import evaluate_rerank
 
-    options = EvalOptions.of(ctx)
-    model = options.cross_encoder(options.model)
-    run = partial(evaluate_rerank, reranker=model, data=options.data, seed=options.seed)
-    return report("rerank", run, options)
+    return report("rerank", evaluate_rerank, options.cross_encoder(options.model), options)
 
 
 @click.command()
 @eval_options
-@click.pass_context
-def nli(ctx: click.Context, /, **_: object) -> int:
+def nli(options: EvalOptions) -> int:
     """Measure a cross-encoder on inference (NLI)."""
     from sbert_search.evaluate.cross_encoders import evaluate_nli
 
-    options = EvalOptions.of(ctx)
-    model = options.cross_encoder(options.model)
-    run = partial(evaluate_nli, model=model, data=options.data, seed=options.seed)
-    return report("nli", run, options)
+    return report("nli", evaluate_nli, options.cross_encoder(options.model), options)
 
 
 @click.command()
 @no_cache
 @eval_options
-@click.pass_context
-def triplets(ctx: click.Context, /, **_: object) -> int:
+def triplets(options: EvalOptions) -> int:
     """Measure the accuracy on triplets.
 
     This is the share of anchors that are nearer to their positive text than to every negative.
     """
     from sbert_search.evaluate.similarity import evaluate_triplets
 
-    options = EvalOptions.of(ctx)
     with options.embedder() as embedder:
-        run = partial(evaluate_triplets, embedder=embedder, data=options.data, seed=options.seed)
-        return report("triplets", run, options)
+        return report("triplets", evaluate_triplets, embedder, options)

@@ -4,28 +4,9 @@ from __future__ import annotations
 
 import click
 
-from sbert_search.cli.lazy_group import lazy_group
-
-_UPDATE = "sbert_search.cli.index.update"
-_MAINTAIN = "sbert_search.cli.index.maintain"
+from sbert_search.cli.lazy_group import LazyGroup
 
 
-_COMMANDS = {
-    "build": f"{_UPDATE}:build",
-    "add": f"{_UPDATE}:add",
-    "upsert": f"{_UPDATE}:upsert",
-    "sync": "sbert_search.cli.index.sync:sync",
-    "delete": f"{_UPDATE}:delete",
-    "info": f"{_MAINTAIN}:info",
-    "check": f"{_MAINTAIN}:check",
-    "repair": f"{_MAINTAIN}:repair",
-    "compact": f"{_MAINTAIN}:compact",
-    "lexical": f"{_MAINTAIN}:lexical",
-    "backup": f"{_MAINTAIN}:backup",
-    "tune": "sbert_search.cli.index.maintain:tune",
-}
-
-
-@click.group(cls=lazy_group("index", _COMMANDS))
+@click.group(cls=LazyGroup)
 def index() -> None:
     """Build, update, check and tune an index."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,26 +10,26 @@ import click
 
 from sbert_search.cli.console import emit, say, show_facts, show_table, size_text
 from sbert_search.cli.options.shared import (
-    Decorator,
     Finite,
     given,
     index_embedder_options,
+    index_folder,
+    model_options,
+    options_of,
     shared_options,
     typed,
 )
-from sbert_search.cli.options.source import model_options
+from sbert_search.cli.options.source import changed_words
 from sbert_search.config import from_mapping, to_mapping
+from sbert_search.declared import declared
+from sbert_search.index.settings import MIN_ANN_ROWS, LexicalSettings, TuneSettings
 
 if TYPE_CHECKING:
-    from sbert_search.index.settings import LexicalSettings
     from sbert_search.index.upkeep.info import DriftReport, IndexInfo
 
 
-_folder: Decorator = click.argument("path", metavar="DIR", type=click.Path(path_type=Path))
-
-
 @click.command()
-@_folder
+@index_folder
 @shared_options("json")
 def info(path: Path, as_json: bool) -> None:
     """Print contents, size and settings of the index DIR."""
@@ -44,7 +43,7 @@ def info(path: Path, as_json: bool) -> None:
 
 
 @click.command()
-@_folder
+@index_folder
 @click.option(
     "--drift",
     is_flag=True,
@@ -87,7 +86,7 @@ def check(
 
 
 @click.command()
-@_folder
+@index_folder
 @shared_options("wait", "quiet", "json")
 def repair(path: Path, wait_s: float, as_json: bool) -> None:
     """Write damaged derived files of DIR again.
@@ -106,7 +105,7 @@ def repair(path: Path, wait_s: float, as_json: bool) -> None:
 
 
 @click.command()
-@_folder
+@index_folder
 @click.option("--retrain", is_flag=True, help="Also train FAISS again and rebuild all its files.")
 @shared_options("memory", "wait", "quiet", "json")
 def compact(
@@ -138,15 +137,8 @@ def _segments(info: IndexInfo) -> str:
 
 
 @click.command()
-@_folder
-@click.option(
-    "--language",
-    metavar="NAME",
-    help="Language of the stemmer and the stop words; none: use neither.",
-)
-@click.option("--title-weight", type=int, help="How many times each word of a title is counted.")
-@click.option("--k1", type=Finite(), help="BM25 k1: saturation of repeated words.")
-@click.option("--b", type=Finite(), help="BM25 b: strength of length normalisation, 0 to 1.")
+@index_folder
+@options_of(LexicalSettings, "language", "title_weight", "k1", "b", unset="")
 @shared_options("wait", "quiet", "json")
 @click.pass_context
 def lexical(ctx: click.Context, /, path: Path, wait_s: float, as_json: bool, **_: object) -> None:
@@ -156,15 +148,10 @@ def lexical(ctx: click.Context, /, path: Path, wait_s: float, as_json: bool, **_
     a title weight of 2, k1 = 1.2 and b = 0.75. Postings are computed again if a change needs it.
     """
     from sbert_search.index.index import Index
-    from sbert_search.index.settings import LexicalSettings
 
-    names = given(ctx) & {"language", "title_weight", "k1", "b"}
-    changes = {name: ctx.params[name] for name in names}
-    if "language" in changes:
-        changes["stop_words"] = None  # None: the stop words of the language
     index = Index.open(path, wait_s=wait_s)
     before = index.state.manifest.lexical or LexicalSettings()
-    settings = replace(before, **changes)
+    settings = changed_words(before, {name: ctx.params[name] for name in given(ctx)})
     index.set_lexical(settings)
     if as_json:
         emit({"index": str(path), **to_mapping(settings)})
@@ -173,7 +160,7 @@ def lexical(ctx: click.Context, /, path: Path, wait_s: float, as_json: bool, **_
 
 
 @click.command()
-@_folder
+@index_folder
 @click.argument("target", type=click.Path(path_type=Path))
 @shared_options("quiet", "json")
 def backup(path: Path, target: Path, as_json: bool) -> None:
@@ -219,8 +206,6 @@ def _lexical_text(settings: LexicalSettings | None) -> str:
 
 
 def _approximate_text(report: IndexInfo) -> str:
-    from sbert_search.index.settings import MIN_ANN_ROWS
-
     return f"{report.factory} (a segment below {MIN_ANN_ROWS:,} passages: exact scan)"
 
 
@@ -285,21 +270,8 @@ def _facts(report: IndexInfo) -> dict[str, object]:
 
 
 @click.command()
-@click.argument("path", metavar="DIR", type=click.Path(path_type=Path))
-@click.option(
-    "--recall", type=Finite(), default=0.95, show_default=True, help="Target of recall@k."
-)
-@click.option("-k", default=10, show_default=True, help="The k of recall@k.")
-@click.option(
-    "--latency-ms", type=Finite(), help="Limit of the median time of a query on one thread."
-)
-@click.option(
-    "--max-minutes",
-    type=Finite(),
-    default=10.0,
-    show_default=True,
-    help="Maximum time of the tuning.",
-)
+@index_folder
+@options_of(TuneSettings, "recall", "k", "latency_ms", "max_minutes", flags={"k": "-k"})
 @click.option(
     "--queries",
     type=click.Path(path_type=Path),
@@ -317,20 +289,14 @@ def tune(
     ctx: click.Context,
     /,
     path: Path,
-    recall: float,
-    k: int,
-    latency_ms: float | None,
-    max_minutes: float,
     queries: Path | None,
     svg: Path | None,
     dry_run: bool,
     model: str | None,
     allow_inexact: bool,
-    memory_bytes: int | None,
-    seed: int,
     wait_s: float,
     as_json: bool,
-    **_: str,
+    **_: object,
 ) -> None:
     """Choose the fastest search with a target recall.
 
@@ -342,7 +308,6 @@ def tune(
     from sbert_search.base import files
     from sbert_search.base.folders import require_apart, require_possible_output
     from sbert_search.index.index import Index
-    from sbert_search.index.tuning.settings import TuneSettings
     from sbert_search.index.tuning.tune import COLUMNS, draw, remarks, tables, verdict
     from sbert_search.text.labelled.retrieval import queries_file
 
@@ -356,14 +321,8 @@ def tune(
         inputs = [path, *([queries_file(queries)] if queries else [])]
         require_possible_output(svg, "--svg")
         require_apart(svg, inputs, "--svg")
-    settings = TuneSettings(
-        recall=recall,
-        k=k,
-        memory_bytes=memory_bytes,
-        latency_ms=latency_ms,
-        max_minutes=max_minutes,
-        seed=seed,
-    )
+    own = ctx.params.keys() & declared(TuneSettings).keys()
+    settings = TuneSettings(**{name: ctx.params[name] for name in own})
     index = Index.open(path, wait_s=wait_s)
     if queries is None:
         report = index.tune(settings, dry_run=dry_run)

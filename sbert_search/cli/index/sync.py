@@ -12,9 +12,16 @@ from click.core import ParameterSource
 from sbert_search.base.progress import note, reporting
 from sbert_search.cli.console import REJECTED_ROWS, emit, say
 from sbert_search.cli.index.update import index_options, with_overrides
-from sbert_search.cli.options.shared import embedder_options, shared_options, typed
-from sbert_search.cli.options.source import column_type_option, model_options, with_read_options
+from sbert_search.cli.options.shared import (
+    CHUNKING,
+    embedder_options,
+    model_options,
+    shared_options,
+    typed,
+)
+from sbert_search.cli.options.source import column_type_option, with_read_options
 from sbert_search.config import to_mapping
+from sbert_search.index.building.settings import BuildSettings, ReadSettings
 
 if TYPE_CHECKING:
     from sbert_search.embed.delegation import LazyEmbedder
@@ -44,17 +51,7 @@ def _as_path(ctx: click.Context, param: click.Parameter, text: str) -> Path:
 @index_options
 @column_type_option
 @embedder_options
-@shared_options(
-    "batch-tokens",
-    "allow-inexact",
-    "on-truncate",
-    "chunk-tokens",
-    "chunk-overlap",
-    "memory",
-    "wait",
-    "quiet",
-    "json",
-)
+@shared_options("batch-tokens", "allow-inexact", *CHUNKING, "memory", "wait", "quiet", "json")
 @click.pass_context
 def sync(
     ctx: click.Context, /, path: Path, folder: Path, watch: bool, as_json: bool, **_: object
@@ -169,7 +166,6 @@ class _Sync:
     def _preview(self) -> SyncReport | None:
         """Check FOLDER before a new index is made; in a dry run, return the planned changes."""
         from sbert_search.index.building import sync
-        from sbert_search.index.building.read_settings import ReadSettings
 
         options = self._ctx.params
         scan = sync.scan_folder(sync.require_place(self._folder, None), options["memory_bytes"])
@@ -178,7 +174,6 @@ class _Sync:
         return sync.preview(scan, settings) if options["dry_run"] else None
 
     def _create(self) -> Index:
-        from sbert_search.index.building.build import BuildSettings
         from sbert_search.index.index import Index
 
         settings = with_overrides(BuildSettings(), self._ctx)
@@ -189,10 +184,10 @@ class _Sync:
 
     def _refuse_build_options(self) -> None:
         """Refuse options that are only for new indexes; ignore them in a configuration file."""
-        for name in ("spec", "metric", "language", "title_weight", "dtype"):
-            if name in typed(self._ctx):
-                option = f"--{name.replace('_', '-')}"
-                raise click.UsageError(f"{option} is for a new index; {self._path} exists.")
+        new = {"factory", "metric", "language", "title_weight", "dtype"} & typed(self._ctx)
+        for option in self._ctx.command.params:
+            if option.name in new:
+                raise click.UsageError(f"{option.opts[0]} is for a new index; {self._path} exists.")
 
 
 def show(report: SyncReport, path: Path, *, as_json: bool) -> None:

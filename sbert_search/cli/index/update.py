@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,87 +12,47 @@ import click
 from sbert_search.cli.console import emit, say
 from sbert_search.cli.options.runner import opened_runner, runner_options
 from sbert_search.cli.options.shared import (
-    Decorator,
-    F,
+    CHUNKING,
     embedder_options,
     index_embedder_options,
+    index_folder,
+    joined,
+    model_options,
+    options_of,
     shared_options,
+    typed_model_options,
 )
 from sbert_search.cli.options.source import (
+    changed,
+    changed_words,
     finish,
     has_vectors,
-    model_options,
     overriding,
     source_options,
-    typed_model_options,
     vector_options,
     with_read_options,
 )
+from sbert_search.declared import declared
+from sbert_search.index.building.settings import BuildSettings
+from sbert_search.index.settings import IndexSpec, LexicalSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sbert_search.embed.arguments import CheckedOptions
     from sbert_search.embed.protocol import TextEmbedder
-    from sbert_search.index.building.build import BuildSettings
 
-_folder: Decorator = click.argument("path", metavar="DIR", type=click.Path(path_type=Path))
 
-_PREDICTED: tuple[Decorator, ...] = (
-    click.option(
-        "--classify",
-        multiple=True,
-        metavar="MODEL=COLUMN",
-        help="Fill a metadata column with the class of each document by a classifier of texts; "
-        "updates fill it, too. Repeat it for several.",
-    ),
-    click.option(
-        "--tag",
-        multiple=True,
-        metavar="MODEL=COLUMN",
-        help="Fill a metadata column with the entities of each document by a tagger, and "
-        "a column COLUMN_TYPE with the entities of each type; updates fill these columns too.",
-    ),
+_predicted_options = options_of(BuildSettings, "classify", "tag", unset="", multiple=True)
+
+
+index_options = joined(
+    options_of(IndexSpec, "factory", flags={"factory": "--spec"}),
+    options_of(BuildSettings, "metric"),
+    options_of(LexicalSettings, "language", "title_weight"),
+    options_of(BuildSettings, "dtype"),
 )
-
-_INDEX_OPTIONS: tuple[Decorator, ...] = (
-    click.option(
-        "--spec", metavar="FACTORY", help="FAISS factory string.  [default: Flat, an exact scan]"
-    ),
-    click.option(
-        "--metric",
-        type=click.Choice(["cosine", "dot", "euclidean"]),
-        help="Similarity of two vectors.  [default: cosine]",
-    ),
-    click.option(
-        "--language",
-        metavar="NAME",
-        help="Language of the stemmer and the stop words; none: use neither.  [default: english]",
-    ),
-    click.option(
-        "--title-weight",
-        type=int,
-        help="How many times each word of a title is counted.  [default: 2]",
-    ),
-    click.option(
-        "--dtype",
-        type=click.Choice(["float32", "float16"]),
-        help="Type of the stored vectors.  [default: float32]",
-    ),
-)
-
-
-def index_options(function: F) -> F:
-    """Add the options of a new index: FAISS type, metric, language and type of the vectors."""
-    for option in reversed(_INDEX_OPTIONS):
-        function = option(function)
-    return function
-
-
-def _predicted_options(function: F) -> F:
-    for option in reversed(_PREDICTED):
-        function = option(function)
-    return function
+"""The options of a new index: FAISS type, metric, language and type of the vectors."""
 
 
 @click.command()
@@ -122,16 +81,7 @@ def _predicted_options(function: F) -> F:
 @vector_options
 @embedder_options
 @runner_options
-@shared_options(
-    "batch-tokens",
-    "on-truncate",
-    "chunk-tokens",
-    "chunk-overlap",
-    "on-error",
-    "memory",
-    "quiet",
-    "json",
-)
+@shared_options("batch-tokens", *CHUNKING, "on-error", "memory", "quiet", "json")
 @click.pass_context
 def build(
     ctx: click.Context,
@@ -146,7 +96,6 @@ def build(
 ) -> None:
     """Build an index, or resume an interrupted build."""
     from sbert_search.index.building.build import (
-        BuildSettings,
         build_index,
         open_for_build,
         refuse_finished,
@@ -192,25 +141,18 @@ def build(
     finish(ctx, report, out, "index", as_json=as_json)
 
 
-_update_options = shared_options(
-    "batch-tokens",
-    "allow-inexact",
-    "on-truncate",
-    "chunk-tokens",
-    "chunk-overlap",
-    "on-error",
-    "memory",
-    "wait",
-    "quiet",
-    "json",
+_update_options = joined(
+    index_folder,
+    source_options,
+    vector_options,
+    index_embedder_options,
+    shared_options(
+        "batch-tokens", "allow-inexact", *CHUNKING, "on-error", "memory", "wait", "quiet", "json"
+    ),
 )
 
 
 @click.command()
-@_folder
-@source_options
-@vector_options
-@index_embedder_options
 @_update_options
 @click.pass_context
 def add(ctx: click.Context, /, path: Path, as_json: bool, **_: object) -> None:
@@ -224,10 +166,6 @@ def add(ctx: click.Context, /, path: Path, as_json: bool, **_: object) -> None:
 
 
 @click.command()
-@_folder
-@source_options
-@vector_options
-@index_embedder_options
 @_update_options
 @click.pass_context
 def upsert(ctx: click.Context, /, path: Path, as_json: bool, **_: object) -> None:
@@ -240,7 +178,7 @@ def upsert(ctx: click.Context, /, path: Path, as_json: bool, **_: object) -> Non
 
 
 @click.command()
-@_folder
+@index_folder
 @click.option("--ids", metavar="A,B,...", help="Ids of the documents to delete.")
 @click.option("--ids-file", type=click.File("rb"), help='File with one id per line; "-": stdin.')
 @click.option(
@@ -288,7 +226,7 @@ def _update(ctx: click.Context, path: Path, mode: Literal["add", "upsert"], as_j
     ingest = index.add if mode == "add" else index.upsert
     settings = with_read_options(index.read_settings, ctx)
     given = has_vectors(ctx, settings)
-    if not (ctx.params["vectors"] or ctx.params["vector_field"]):
+    if not (ctx.params["vectors"] or ctx.params["vector"]):
         given = given and not index.identity.is_model  # else the model embeds rows without a vector
     opens_model = ctx.params["model"] is not None or not given
     hardware = model_options(ctx) if opens_model else typed_model_options(ctx)
@@ -306,34 +244,12 @@ def _update(ctx: click.Context, path: Path, mode: Literal["add", "upsert"], as_j
     finish(ctx, report, path, "index", as_json=as_json)
 
 
-def _models_by_column(option: str, given: Sequence[str]) -> dict[str, str]:
-    """Return the model of each column; paths are made absolute, since the index stores them."""
-    models: dict[str, str] = {}
-    for text in given:
-        model, equals, column = text.rpartition("=")
-        column = column.strip()
-        if not equals or not model or not column:
-            raise click.UsageError(f"{option} {text!r} is not MODEL=COLUMN.")
-        if column in models:
-            raise click.UsageError(f"{option} has two models for the column {column!r}.")
-        path = Path(model)
-        models[column] = str(path.absolute()) if path.is_dir() else model
-    return models
-
-
 def with_overrides(settings: BuildSettings, ctx: click.Context) -> BuildSettings:
     """Override default or recipe settings with the options that `overriding` returns."""
-    from sbert_search.index.settings import LexicalSettings
-
     chosen = overriding(ctx)
-    stored = {name: chosen[name] for name in chosen.keys() & {"metric", "dtype"}}
-    if "spec" in chosen:
-        stored["spec"] = replace(settings.spec, factory=chosen["spec"])
-    words = {name: chosen[name] for name in chosen.keys() & {"language", "title_weight"}}
-    if "language" in words:
-        words["stop_words"] = None  # None: the stop words of the language
-    for name in chosen.keys() & {"classify", "tag"}:
-        stored[name] = _models_by_column(f"--{name}", chosen[name])
-    if words:
-        stored["lexical"] = replace(settings.lexical or LexicalSettings(), **words)
+    if chosen.keys() & declared(LexicalSettings).keys():
+        words = settings.lexical or LexicalSettings()
+        settings = replace(settings, lexical=changed_words(words, chosen))
+    settings = replace(settings, spec=changed(settings.spec, IndexSpec, chosen))
+    stored = {name: chosen[name] for name in ("metric", "dtype") if name in chosen}
     return replace(with_read_options(settings, ctx), **stored)

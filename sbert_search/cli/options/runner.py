@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sbert_search.cli.options.shared import F
+from sbert_search.cli.options.shared import Decorator
 from sbert_search.wings import part
 
 if TYPE_CHECKING:
@@ -15,25 +15,16 @@ if TYPE_CHECKING:
     from sbert_search.search.engine import ShardRunner
 
 
-def runner_options(function: F) -> F:
-    """Add the options that say where texts are embedded."""
-    return _with_options(function, "runner_options")
-
-
-def search_runner_options(function: F) -> F:
-    """Add the options that say where shards are searched."""
-    return _with_options(function, "search_runner_options")
-
-
-def serve_runner_options(function: F) -> F:
-    """Add the options of `serve` that say where shards are searched."""
-    return _with_options(function, "serve_runner_options")
-
-
-def _with_options(function: F, name: str) -> F:
+def _added(name: str) -> Decorator:
+    """Return the decorator of a wing that adds options to a command, or one that adds none."""
     runners = part("runners")
-    added: F = getattr(runners, name)(function) if runners else function
+    added: Decorator = getattr(runners, name) if runners else lambda function: function
     return added
+
+
+runner_options = _added("runner_options")  # where texts are embedded
+search_runner_options = _added("search_runner_options")  # where shards are searched
+serve_runner_options = _added("serve_runner_options")  # the same, for `serve`
 
 
 def opened_runner(ctx: click.Context) -> AbstractContextManager[EmbedBatches]:

@@ -7,11 +7,11 @@ from typing import Literal
 
 import click
 
-from sbert_search.cli.options.shared import Decorator, F, options_of, typed
+from sbert_search.cli.options.shared import Decorator, joined, options_of, typed
 from sbert_search.search.options import Boost, Fusion, SearchOptions
 
 _RANKING: tuple[Decorator, ...] = (
-    options_of(Fusion, "method", "dense_weight", method="--fusion"),
+    options_of(Fusion, "method", "dense_weight", flags={"method": "--fusion"}),
     click.option(
         "--rerank", metavar="MODEL", help="Cross-encoder that scores the first hits again."
     ),
@@ -47,34 +47,27 @@ def ranking_options(mode: Literal["auto", "dense"]) -> Decorator:
             help="Compare vectors (dense), words (lexical), or both (hybrid).",
         )
 
-    def decorate(function: F) -> F:
-        for add in reversed((add_mode, *_RANKING)):
-            function = add(function)
-        return function
-
-    return decorate
+    return joined(add_mode, *_RANKING)
 
 
-def order_options(function: F) -> F:
-    """Give a command the options of the stages after reranking."""
-    add_boost = click.option(
+order_options = joined(
+    click.option(
         "--boost",
         multiple=True,
         metavar="COLUMN:KIND:WEIGHT",
         help="Raise documents by a number (log or linear) or by a date: views:log:0.2, or "
         "published:recency:0.5:30, where 30 days halve the gain. Repeat it for several.",
-    )
-    return add_boost(options_of(SearchOptions, "diversity", "group_by", "group_size")(function))
-
-
-def answer_options(function: F) -> F:
-    """Give a command the options of the task head that finds answers in hits."""
-    add_model = click.option(
+    ),
+    options_of(SearchOptions, "diversity", "group_by", "group_size"),
+)
+answer_options = joined(
+    click.option(
         "--answer",
         metavar="MODEL",
         help="Model for questions that looks for the answer to QUERY in the first hits.",
-    )
-    return add_model(options_of(SearchOptions, "answer_depth")(function))
+    ),
+    options_of(SearchOptions, "answer_depth"),
+)
 
 
 def search_options(ctx: click.Context) -> SearchOptions:

@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, cast
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, get_args
 
 import click
 from click.core import ParameterSource
 
-from sbert_search.base.options import device_names
+from sbert_search.base.options import EngineName, Precision, device_names
 from sbert_search.base.progress import set_quiet, show_notes
 from sbert_search.config import MAX_SEED
 from sbert_search.declared import Option, declared
 from sbert_search.errors import ConfigError
+
+if TYPE_CHECKING:
+    from sbert_search.embed.arguments import EmbedderOptions
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -28,6 +32,20 @@ class Decorator(Protocol):
 
     def __call__(self, function: F, /) -> F:
         """Return the function, with the options added."""
+
+
+def joined(*options: Decorator) -> Decorator:
+    """Return a decorator that adds several options to a command, in the order of the help."""
+
+    def decorate(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+index_folder: Decorator = click.argument("path", metavar="DIR", type=click.Path(path_type=Path))
 
 
 def device(text: str) -> str:
@@ -52,8 +70,10 @@ def size(text: str) -> int:
 class Finite(click.FloatRange):
     """A finite number in an optional range; click's FloatRange alone accepts NaN and infinity."""
 
-    def __init__(self, min: float | None = None, max: float | None = None) -> None:
-        super().__init__(min, max)
+    def __init__(
+        self, min: float | None = None, max: float | None = None, min_open: bool = False
+    ) -> None:
+        super().__init__(min, max, min_open)
         self.name = "float" if min is max is None else self.name
 
     def convert(
@@ -78,7 +98,7 @@ def token_count(text: str) -> int | str:
     return text if text == "auto" else int(text)
 
 
-PRECISIONS = ("auto", "fp32", "bf16", "fp16", "int8", "fastest")
+PRECISIONS = get_args(Precision)
 HEAD_PRECISIONS = PRECISIONS[:4]  # precisions of models with a task head
 TRAINING_PRECISIONS = PRECISIONS[:3]
 
@@ -114,47 +134,64 @@ def choice(name: str, *values: str, help: str, cls: type[click.Option] = click.O
     )
 
 
-def options_of(settings: type, *names: str, **flags: str) -> Decorator:
+def options_of(
+    settings: type,
+    *names: str,
+    unset: str | None = None,
+    multiple: bool = False,
+    variables: bool = False,
+    flags: Mapping[str, str] = MappingProxyType({}),
+) -> Decorator:
     """Give a command options for fields of a settings dataclass, in the order of the help.
 
-    ``flags`` has the flags that do not follow from the field's name, such as ``method="--fusion"``.
+    Args:
+        settings: The dataclass.
+        names: The fields, which are also the names of the parameters.
+        unset: What holds without the option; "": the help does not say. None: the default of the
+            field, which is then the value of the parameter.
+        multiple: Whether the options may be repeated.
+        variables: Whether environment variables set the options, too.
+        flags: Flags that do not follow from the field's name, such as ``{"k": "-k"}``.
     """
-    fields = declared(settings)
-
-    def decorate(function: F) -> F:
-        for name in reversed(names):
-            flag = flags.get(name, f"--{name.replace('_', '-')}")
-            function = _option_of(fields[name], flag)(function)
-        return function
-
-    return decorate
-
-
-def _option_of(field: Option, flag: str) -> Decorator:
-    if field.kind is bool:
-        return click.option(flag, field.name, is_flag=True, help=field.help)
-    return click.option(
-        flag,
-        field.name,
-        type=_type_of(field),
-        default=field.default,
-        show_default=field.default is not None,
-        metavar=field.bounds.metavar,
-        help=field.help,
-    )
+    fields, options = declared(settings), []
+    for name in names:
+        flag, field = flags.get(name, f"--{name.replace('_', '-')}"), fields[name]
+        more: dict[str, Any] = {"is_flag": True} if field.kind is bool else _value_of(field)
+        if unset is None and field.kind is not bool and field.default is not None:
+            more |= {"default": field.default, "show_default": True}
+        help = f"{field.help} Repeat it for several." if multiple else field.help
+        help += f"  [default: {unset}]" if unset else ""
+        more |= {"help": help, "multiple": multiple}
+        more["envvar"] = _variable(flag.lstrip("-")) if variables else None
+        options.append(click.option(flag, name, **more))
+    return joined(*options)
 
 
-def _type_of(field: Option) -> click.ParamType[Any]:
-    low, high = field.bounds.low, field.bounds.high
+def _value_of(field: Option) -> dict[str, Any]:
+    """Return the type of an option, and what its help calls the value."""
+    bounds = field.bounds
+    kind: click.ParamType[Any] = click.STRING
     if field.choices:
-        return click.Choice(field.choices)
-    if field.kind is int:
-        return click.IntRange(cast(int | None, low), cast(int | None, high))
-    return Finite(low, high) if field.kind is float else click.STRING
+        kind = click.Choice(field.choices)
+    elif field.kind is int:
+        kind = click.IntRange(cast(int | None, bounds.low), cast(int | None, bounds.high))
+    elif field.kind is float:
+        low = bounds.above if bounds.low is None else bounds.low
+        kind = Finite(None if low == -math.inf else low, bounds.high, min_open=bounds.low is None)
+    return {"type": kind, "metavar": bounds.metavar}
 
 
 def _variable(name: str) -> str:
     return f"SBERT_SEARCH_{name.replace('-', '_').upper()}"
+
+
+def _of_reading(name: str, *, unset: str | None = None) -> Decorator:
+    def decorate(function: F) -> F:
+        from sbert_search.index.building.settings import ReadSettings  # `search` needs none of it
+
+        return options_of(ReadSettings, name, unset=unset, variables=True)(function)
+
+    return decorate
 
 
 def _obey_quiet(ctx: click.Context, param: click.Parameter, quiet: bool) -> None:
@@ -181,9 +218,7 @@ _SHARED: dict[str, Decorator] = {
         envvar=_variable("device"),
         help="Device of the model; auto: cuda, else mps, else cpu.",
     ),
-    "engine": choice(
-        "engine", "native", "onnx", "sentence-transformers", help="Software that runs the model."
-    ),
+    "engine": choice("engine", *get_args(EngineName), help="Software that runs the model."),
     "precision": choice(
         "precision",
         *PRECISIONS,
@@ -208,34 +243,12 @@ _SHARED: dict[str, Decorator] = {
         help="Maximum number of tokens in a batch; auto: the number that was the fastest in an "
         "earlier run; with add and upsert on a CPU, that of the build.",
     ),
-    "on-truncate": click.option(
-        "--on-truncate",
-        type=click.Choice(["warn", "error", "chunk"]),
-        envvar=_variable("on-truncate"),
-        help="Treatment of texts above the model's length limit; warn: cut, chunk: split into "
-        "passages.  [default: chunk in a new index; in an update, as in the build; else warn]",
+    "on-truncate": _of_reading(
+        "on_truncate", unset="chunk in a new index; in an update, as in the build; else warn"
     ),
-    "chunk-tokens": click.option(
-        "--chunk-tokens",
-        type=click.IntRange(min=2),
-        metavar="N",
-        envvar=_variable("chunk-tokens"),
-        help="Split texts longer than N tokens into passages of at most N tokens.  [default: what "
-        "the model reads]",
-    ),
-    "chunk-overlap": click.option(
-        "--chunk-overlap",
-        type=click.IntRange(min=0),
-        metavar="N",
-        envvar=_variable("chunk-overlap"),
-        help="Maximum number of tokens that a passage shares with the one before.  [default: 0]",
-    ),
-    "on-error": choice(
-        "on-error",
-        "stop",
-        "skip",
-        help="Treatment of bad rows; skip: list them in a rejects file and exit with 3.",
-    ),
+    "chunk-tokens": _of_reading("chunk_tokens", unset="what the model reads"),
+    "chunk-overlap": _of_reading("chunk_overlap"),
+    "on-error": _of_reading("on_error"),
     "memory": click.option(
         "--memory",
         "memory_bytes",
@@ -300,18 +313,13 @@ _SHARED: dict[str, Decorator] = {
 
 
 SHARED_NAMES = frozenset(_SHARED)
+CHUNKING = ("on-truncate", "chunk-tokens", "chunk-overlap")  # options for long texts
 
 
 def shared_options(*names: str) -> Decorator:
     """Give a command some of the shared options, in this order; with ``quiet``, ``verbose`` too."""
     every = [n for name in names for n in (("quiet", "verbose") if name == "quiet" else (name,))]
-
-    def decorate(function: F) -> F:
-        for name in reversed(every):
-            function = _SHARED[name](function)
-        return function
-
-    return decorate
+    return joined(*(_SHARED[name] for name in every))
 
 
 def narrow_precision(*values: str) -> Decorator:
@@ -345,9 +353,10 @@ _model_of_index = click.option(
 )
 
 
-def index_embedder_options(function: F) -> F:
-    """Add `embedder_options` to a command that opens the model of an index."""
-    return _model_of_index(shared_options("device", "engine", "precision", "calibrate")(function))
+index_embedder_options = joined(
+    _model_of_index, shared_options("device", "engine", "precision", "calibrate")
+)
+"""The options of `embedder_options` for a command that opens the model of an index."""
 
 
 def typed(ctx: click.Context) -> set[str]:
@@ -371,3 +380,19 @@ def given(ctx: click.Context) -> set[str]:
     """Return the options that the command line, the environment or the configuration file sets."""
     default = ParameterSource.DEFAULT
     return {name for name in ctx.params if ctx.get_parameter_source(name) is not default}
+
+
+def model_options(ctx: click.Context) -> EmbedderOptions:
+    """Return the options for opening a model, such as its device."""
+    names = ("device", "engine", "precision", "calibrate", "batch_tokens")
+    chosen = {name: ctx.params[name] for name in names if name in ctx.params}
+    if chosen.get("calibrate") is None:
+        chosen.pop("calibrate", None)
+    return cast("EmbedderOptions", chosen)
+
+
+def typed_model_options(ctx: click.Context) -> EmbedderOptions:
+    """Return the options for opening a model that are on the command line."""
+    on_line = typed(ctx)
+    chosen = {name: value for name, value in model_options(ctx).items() if name in on_line}
+    return cast("EmbedderOptions", chosen)

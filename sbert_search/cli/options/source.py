@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
 from sbert_search.base.progress import note
 from sbert_search.cli.console import REJECTED_ROWS, emit, say
-from sbert_search.cli.options.shared import Decorator, F, given, typed
+from sbert_search.cli.options.shared import F, given, joined, options_of, typed
 from sbert_search.config import to_mapping
+from sbert_search.declared import declared
+from sbert_search.index.building.settings import ReadSettings
+from sbert_search.index.settings import LexicalSettings
+from sbert_search.text.fields import FieldNames
 
 if TYPE_CHECKING:
-    from sbert_search.embed.arguments import EmbedderOptions
-    from sbert_search.index.building.ingest import IngestReport
-    from sbert_search.index.building.read_settings import ReadSettings
+    from _typeshed import DataclassInstance
 
-R = TypeVar("R", bound="ReadSettings")
-_RULES = ("on_error", "on_truncate", "text_as", "chunk_tokens", "chunk_overlap")
+    from sbert_search.index.building.ingest import IngestReport
+
+T = TypeVar("T", bound="DataclassInstance")
+R = TypeVar("R", bound=ReadSettings)
+FIELD_FLAGS = {name: f"--{name}-field" for name in declared(FieldNames)}
 
 _SOURCE_HELP = """
 
@@ -31,82 +38,44 @@ _SOURCE_HELP = """
     """
 
 
-_FIELD_OPTIONS = (
-    ("--id-field", "NAME", "Field that holds the id.  [default: detected]"),
-    (
-        "--text-field",
-        "NAME,...",
-        "Field of the text, or several, which are joined by a blank line.  [default: detected]",
-    ),
-    ("--title-field", "NAME", "Field that holds the title.  [default: detected]"),
-    (
-        "--metadata-fields",
-        "NAME,...",
-        "Fields that become metadata columns.  [default: all others]",
-    ),
-)
-
-column_type_option: Decorator = click.option(
-    "--column-type",
-    metavar="NAME=TYPE,...",
-    help="Types of metadata columns, such as year=int,published=date. Types: text, int, float, "
-    "bool, date, timestamp, list[text] and other lists.  [default: detected]",
+column_type_option = options_of(
+    ReadSettings, "column_types", unset="detected", flags={"column_types": "--column-type"}
 )
 
 
-def field_options(function: F) -> F:
-    """Add the options that name the fields of a document."""
-    for option, metavar, help in reversed(_FIELD_OPTIONS):
-        function = click.option(option, metavar=metavar, help=help)(function)
-    return function
+field_options = joined(
+    options_of(FieldNames, "id", "text", "title", unset="detected", flags=FIELD_FLAGS),
+    options_of(ReadSettings, "metadata_fields", unset="all others"),
+)
+_source_options = joined(
+    click.argument("sources", nargs=-1, required=True, metavar="SOURCE..."),
+    field_options,
+    options_of(ReadSettings, "query", unset="its only table", flags={"query": "--sql"}),
+    column_type_option,
+    options_of(ReadSettings, "text_as", unset="a line; in a folder, the file"),
+)
+vector_options = joined(
+    click.option(
+        "--vectors",
+        type=click.Path(path_type=Path),
+        metavar="FILE.npy",
+        help="Given vectors, one for each row of SOURCE, to index in place of those of a model.",
+    ),
+    options_of(FieldNames, "vector", flags=FIELD_FLAGS),
+)
 
 
 def source_options(function: F) -> F:
     """Add the argument SOURCE and the options that name the fields of a document."""
     function.__doc__ = f"{function.__doc__}{_SOURCE_HELP}"
-    function = click.option(
-        "--text-as",
-        type=click.Choice(["lines", "file"]),
-        help="What a document is in a .txt file: a line, or the file.  [default: a line; in a "
-        "folder, the file]",
-    )(function)
-    function = column_type_option(function)
-    function = click.option(
-        "--sql",
-        metavar="SELECT",
-        help="Query that gives the rows of a SQLite or DuckDB file.  [default: its only table]",
-    )(function)
-    function = field_options(function)
-    return click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")(function)
-
-
-def vector_options(function: F) -> F:
-    """Add the options for vectors that the user provides, so that no model embeds the texts."""
-    function = click.option(
-        "--vector-field",
-        metavar="NAME",
-        help="Field with the vector of each row, a list of numbers; no model embeds the row.",
-    )(function)
-    return click.option(
-        "--vectors",
-        type=click.Path(path_type=Path),
-        metavar="FILE.npy",
-        help="Given vectors, one for each row of SOURCE, to index in place of those of a model.",
-    )(function)
+    return _source_options(function)
 
 
 def has_vectors(ctx: click.Context, settings: ReadSettings) -> bool:
     """Whether vectors are given, by an option or by a field that the settings name."""
-    if ctx.params["vectors"] and ctx.params["vector_field"]:
+    if ctx.params["vectors"] and ctx.params["vector"]:
         raise click.UsageError("Give vectors either by --vectors or by --vector-field.")
     return bool(ctx.params["vectors"] or settings.fields.vector)
-
-
-def typed_model_options(ctx: click.Context) -> EmbedderOptions:
-    """Return the options for opening a model that are on the command line."""
-    on_line = typed(ctx)
-    options = {name: value for name, value in model_options(ctx).items() if name in on_line}
-    return cast("EmbedderOptions", options)
 
 
 def overriding(ctx: click.Context) -> dict[str, Any]:
@@ -129,21 +98,25 @@ def with_read_options(settings: R, ctx: click.Context) -> R:
             option = f"--{min(wrong).replace('_', '-')}"
             raise click.UsageError(f"{option} needs --on-truncate chunk.")
         chosen = {name: value for name, value in chosen.items() if name not in sizes}
-    rules: dict[str, Any] = {name: chosen[name] for name in _RULES if name in chosen}
-    fields = ("id", "text", "title", "vector")
-    named = {name: chosen[f"{name}_field"] for name in fields if f"{name}_field" in chosen}
-    if "text" in named:
-        named["text"] = _names(named["text"])
-    if "metadata_fields" in chosen:
-        rules["metadata_fields"] = _names(chosen["metadata_fields"])
-    if "sql" in chosen:
-        rules["query"] = chosen["sql"]
-    if "column_type" in chosen:
-        rules["column_types"] = _column_types(chosen["column_type"])
-    return replace(settings, fields=replace(settings.fields, **named), **rules)
+    chosen |= {name: parse(chosen[name]) for name, parse in _PARSERS.items() if name in chosen}
+    fields = changed(settings.fields, FieldNames, chosen)
+    return replace(changed(settings, ReadSettings, chosen), fields=fields)
 
 
-def _names(text: str) -> tuple[str, ...]:
+def changed(settings: T, of: type, values: Mapping[str, Any]) -> T:
+    """Return settings with the values of the options that name fields of the class ``of``."""
+    own = {name: value for name, value in values.items() if name in declared(of)}
+    return replace(settings, **own)
+
+
+def changed_words(settings: LexicalSettings, values: Mapping[str, Any]) -> LexicalSettings:
+    """Return settings with the values of options; the stop words follow a new language."""
+    more = {"stop_words": None} if "language" in values else {}
+    return changed(settings, LexicalSettings, {**values, **more})
+
+
+def names_in(text: str) -> tuple[str, ...]:
+    """Return the names in a list with commas."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
@@ -157,18 +130,28 @@ def _column_types(text: str) -> dict[str, str]:
     return types
 
 
-def model_options(ctx: click.Context) -> EmbedderOptions:
-    """Return the options for opening a model, such as its device."""
-    options: EmbedderOptions = {
-        "device": ctx.params["device"],
-        "engine": ctx.params["engine"],
-        "precision": ctx.params["precision"],
-    }
-    if ctx.params.get("calibrate"):
-        options["calibrate"] = ctx.params["calibrate"]
-    if "batch_tokens" in ctx.params:
-        options["batch_tokens"] = ctx.params["batch_tokens"]
-    return options
+def _models_by_column(option: str, given: Sequence[str]) -> dict[str, str]:
+    """Return the model of each column; paths are made absolute, since the index stores them."""
+    models: dict[str, str] = {}
+    for text in given:
+        model, equals, column = text.rpartition("=")
+        column = column.strip()
+        if not equals or not model or not column:
+            raise click.UsageError(f"{option} {text!r} is not MODEL=COLUMN.")
+        if column in models:
+            raise click.UsageError(f"{option} has two models for the column {column!r}.")
+        path = Path(model)
+        models[column] = str(path.absolute()) if path.is_dir() else model
+    return models
+
+
+_PARSERS: Mapping[str, Callable[[Any], object]] = {
+    "text": names_in,
+    "metadata_fields": names_in,
+    "column_types": _column_types,
+    "classify": partial(_models_by_column, "--classify"),
+    "tag": partial(_models_by_column, "--tag"),
+}
 
 
 def finish(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import numpy as np
 
+from sbert_search.base.options import EngineName as EngineName
 from sbert_search.embed.protocol import TokenizedTexts, Vectors
 from sbert_search.errors import ModelError
 from sbert_search.models.loading.folder import ModelDescription, ModelFolder
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
 
     from sbert_search.base.verdicts import Verdict
     from sbert_search.text.tokens.tokenizer import TextTokenizer
-
-
-EngineName = Literal["native", "onnx", "sentence-transformers"]
 
 
 def pair_engine(engine: EngineName) -> EngineName:

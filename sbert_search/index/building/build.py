@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Unpack, cast
@@ -18,7 +18,7 @@ from sbert_search.base.progress import note
 from sbert_search.config import is_integer, require_known, to_mapping
 from sbert_search.embed.arguments import EmbedderOptions, ModelLike
 from sbert_search.embed.embedder import Embedder
-from sbert_search.embed.pipeline import EmbedBatches, OnTruncate, embed_batches
+from sbert_search.embed.pipeline import EmbedBatches, embed_batches
 from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import ConfigError, IndexStoreError, NotAnIndex
 from sbert_search.index.building.given_vectors import (
@@ -38,23 +38,17 @@ from sbert_search.index.building.model_check import (
     with_kept_choices,
 )
 from sbert_search.index.building.parquet import require_recorded_models
-from sbert_search.index.building.read_settings import (
-    ReadFields,
-    ReadSettings,
-    reader_of,
-    split_keywords,
-)
+from sbert_search.index.building.settings import BuildKeywords as BuildKeywords
+from sbert_search.index.building.settings import BuildSettings as BuildSettings
+from sbert_search.index.building.settings import reader_of, split_keywords
 from sbert_search.index.dense import faiss_build
-from sbert_search.index.settings import IndexSpec, LexicalSettings
 from sbert_search.index.shards.manifest import require_shard_count
 from sbert_search.index.storage.ids import hash_contents, hash_ids
 from sbert_search.index.storage.manifest import (
     BuildCursor,
     Manifest,
-    Metric,
     SelfCheck,
     VectorSettings,
-    VectorType,
 )
 from sbert_search.index.store import IndexStore
 from sbert_search.index.upkeep.merge_policy import SEGMENT_ROWS
@@ -110,41 +104,6 @@ def _ids_with_two_contents(
     ids, contents = ids[order], contents[order]
     twice: NDArray[np.uint64] = ids[1:][(ids[1:] == ids[:-1]) & (contents[1:] != contents[:-1])]
     return twice
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BuildSettings(ReadSettings):
-    """How to build an index.
-
-    Attributes:
-        on_truncate: As for `ReadSettings`, but ``chunk`` by default.
-        metric: How vectors are compared.
-        dtype: Type in which vectors are stored.
-        spec: How vectors are searched.
-        lexical: Settings of lexical search; None: an index for dense search only.
-    """
-
-    on_truncate: OnTruncate = "chunk"
-    metric: Metric = "cosine"
-    dtype: VectorType = "float32"
-    spec: IndexSpec = IndexSpec()  # noqa: RUF009 (frozen)
-    lexical: LexicalSettings | None = field(default_factory=LexicalSettings)
-
-    def __post_init__(self) -> None:
-        super(BuildSettings, self).__post_init__()
-        if self.lexical is not None:
-            self.lexical.require_known_language()
-
-
-class BuildKeywords(ReadFields, EmbedderOptions, total=False):
-    """The fields of `BuildSettings` that a user sets, and options that open a model."""
-
-    metric: Metric
-    dtype: VectorType
-    spec: IndexSpec
-    lexical: LexicalSettings | None
-    classify: Mapping[str, str]
-    tag: Mapping[str, str]
 
 
 def build_with_model(

@@ -31,7 +31,7 @@ from sbert_search.index.building.build import (
 )
 from sbert_search.index.building.given_vectors import refuse_model_options, vector_rule
 from sbert_search.index.building.ingest import IngestReport
-from sbert_search.index.building.read_settings import split_keywords
+from sbert_search.index.building.settings import split_keywords
 from sbert_search.index.norms import divide_by_norms, norms_of, stored_units
 from sbert_search.index.storage import ids as ids_of
 from sbert_search.index.storage.columns import textless_table

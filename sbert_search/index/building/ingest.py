@@ -27,7 +27,7 @@ from sbert_search.embed.pipeline import (
 )
 from sbert_search.embed.protocol import TextEmbedder, Vectors
 from sbert_search.index.building.given_vectors import given_batches
-from sbert_search.index.building.read_settings import AddedColumns
+from sbert_search.index.building.settings import AddedColumns
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.manifest import BuildCursor
 from sbert_search.index.writer import Outcome

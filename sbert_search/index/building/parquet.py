@@ -18,7 +18,7 @@ from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import ConfigError, CorpusError, ModelMismatch
 from sbert_search.index.building.ingest import IngestReport, Mode, ingest, require_memory
 from sbert_search.index.building.model_check import differences
-from sbert_search.index.building.read_settings import ReadSettings, reader_of
+from sbert_search.index.building.settings import ReadSettings, reader_of
 from sbert_search.index.storage.columns import ARROW_TYPES, metadata_array, unique_names
 from sbert_search.index.storage.manifest import BuildCursor
 from sbert_search.index.writer import Outcome

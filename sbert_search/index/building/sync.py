@@ -20,7 +20,7 @@ from sbert_search.errors import CorpusError, IndexStoreError
 from sbert_search.index.building.build import note_resume_on_interrupt
 from sbert_search.index.building.ingest import ingest, note_columns, require_memory
 from sbert_search.index.building.model_check import require_agreement, require_mixable
-from sbert_search.index.building.read_settings import ReadSettings
+from sbert_search.index.building.settings import ReadSettings
 from sbert_search.index.building.synced_files import PATH, StoredFiles, stored_files
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.manifest import BuildCursor

@@ -29,7 +29,7 @@ from sbert_search.index.building.ingest import (
 )
 from sbert_search.index.building.model_check import require_mixable, require_model
 from sbert_search.index.building.parquet import require_recorded_models
-from sbert_search.index.building.read_settings import (
+from sbert_search.index.building.settings import (
     ReadKeywords,
     ReadSettings,
     reader_of,

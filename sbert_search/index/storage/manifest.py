@@ -30,6 +30,8 @@ from sbert_search.errors import (
     NotAnIndex,
 )
 from sbert_search.index.settings import IndexSpec, LexicalSettings, Tuning
+from sbert_search.index.settings import Metric as Metric
+from sbert_search.index.settings import VectorType as VectorType
 from sbert_search.records import RowCounts
 
 if TYPE_CHECKING:
@@ -55,8 +57,6 @@ FILE_NAME = re.compile(
 
 State = TypeVar("State")
 
-Metric = Literal["cosine", "dot", "euclidean"]
-VectorType = Literal["float32", "float16"]
 ColumnType = Literal[
     "string", "int64", "float64", "bool", "timestamp", "date",
     "list[string]", "list[int64]", "list[float64]",

@@ -1,4 +1,4 @@
-"""The settings of a tuning, its limits, and the kinds of index that it compares."""
+"""The limits of a tuning, and the kinds of index that it compares."""
 
 from __future__ import annotations
 
@@ -8,62 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from sbert_search.base import memory
-from sbert_search.config import require_types
-from sbert_search.errors import ConfigError
 from sbert_search.index.dense.faiss_build import ROWS_PER_LIST, build_bytes
 from sbert_search.index.settings import MIN_ANN_ROWS, IndexSpec
-
-MAX_K = 1000  # largest k of recall@k
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TuneSettings:
-    """The targets of a tuning, and its limits.
-
-    Attributes:
-        recall: Target recall@k.
-        k: The k of recall@k.
-        memory_bytes: Memory limit of the process, in bytes. All FAISS files together may not be
-            larger either. None: no limit.
-        latency_ms: Limit for the median latency of one query by one thread; None: no limit.
-        max_minutes: Time limit of the tuning. A kind of index is not built if the build is
-            predicted to take too much of the remaining time.
-        n_queries: Largest number of queries, half to choose an index with and half to verify it.
-        sample_rows: Number of rows in the sample on which kinds of index are compared.
-        seed: Seed for drawing the sample and the queries.
-
-    Raises:
-        ConfigError: A value has another type or is out of range.
-
-    Example:
-        >>> TuneSettings(recall=0.99, latency_ms=5).max_minutes
-        10.0
-    """
-
-    recall: float = 0.95
-    k: int = 10
-    memory_bytes: int | None = None
-    latency_ms: float | None = None
-    max_minutes: float = 10.0
-    n_queries: int = 1000
-    sample_rows: int = 100_000
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        require_types(self)  # the manifest stores some of the values
-        if not 0 < self.recall <= 1:
-            raise ConfigError(f"recall is {self.recall}; it must be above 0 and at most 1.")
-        for name, fewest in (("k", 1), ("n_queries", 2), ("sample_rows", 2), ("seed", 0)):
-            if getattr(self, name) < fewest:
-                raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least {fewest}.")
-        if self.k > MAX_K:
-            raise ConfigError(
-                f"k is {self.k:,}; recall is measured for at most {MAX_K:,} neighbours, so pass a "
-                "smaller k."
-            )
-        for name, limit in (("max_minutes", self.max_minutes), ("latency_ms", self.latency_ms)):
-            if limit is not None and not 0 < limit < math.inf:
-                raise ConfigError(f"{name} is {limit}; it must be finite, and above 0.")
+from sbert_search.index.settings import TuneSettings as TuneSettings
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
-from sbert_search.cli.lazy_group import lazy_group
+from sbert_search.cli.lazy_group import LazyGroup
 from sbert_search.cli.options.shared import Decorator
 
 
-@click.group(cls=lazy_group("analyze", {}))
+@click.group(cls=LazyGroup)
 def analyze() -> None:
     """Analyze models and indexes."""
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from sbert_search.base.progress import note
 from sbert_search.cli.console import emit, say, show_table
-from sbert_search.cli.options.shared import Finite, shared_options
+from sbert_search.cli.options.shared import options_of, shared_options
 from sbert_search.lab.commands.group import FOLDER, out_option
+from sbert_search.lab.map.settings import MapSettings
 
 if TYPE_CHECKING:
     from sbert_search.lab.errors.report import ErrorReport
@@ -119,51 +120,19 @@ SHOWN_OUTLIERS = 5
     metavar="TEXT",
     help="Mark the 50 best documents of a query; can be repeated.",
 )
-@click.option(
-    "--points",
-    type=click.IntRange(3, 1_000_000),
-    default=100_000,
-    show_default=True,
-    help="Maximum number of documents on the map; if there are more, a random sample is drawn.",
-)
-@click.option(
-    "--neighbours",
-    type=click.IntRange(2, 200),
-    default=15,
-    show_default=True,
-    help="Number of nearest documents that determine the place of a document.",
-)
-@click.option(
-    "--clusters",
-    type=click.IntRange(1, 1000),
-    help="Number of clusters.  [default: cube root of the documents on the map, at most 50]",
-)
-@click.option(
-    "--duplicates",
-    type=Finite(),
-    default=0.95,
-    show_default=True,
-    help="Minimum score of near-duplicates.",
-)
-@click.option(
-    "--language",
-    metavar="NAME",
-    help="Language of the words that name clusters.  [default: that of the index, else english]",
-)
+@options_of(MapSettings, "points", "neighbours")
+@options_of(MapSettings, "clusters", unset="cube root of the documents on the map, at most 50")
+@options_of(MapSettings, "duplicates")
+@options_of(MapSettings, "language", unset="that of the index, else english")
 @shared_options("memory", "seed", "quiet", "json")
 def map_(
     path: Path,
     out: Path,
     parquet: bool,
     queries: tuple[str, ...],
-    points: int,
-    neighbours: int,
-    clusters: int | None,
-    duplicates: float,
-    language: str | None,
     memory_bytes: int | None,
-    seed: int,
     as_json: bool,
+    **settings: Any,
 ) -> None:
     """Draw the documents of INDEX as a page that shows near documents close together.
 
@@ -176,15 +145,7 @@ def map_(
 
     require_folder(out, path, "--out")
     drawn = map_index(
-        path,
-        queries=queries,
-        memory_bytes=memory_bytes,
-        points=points,
-        neighbours=neighbours,
-        clusters=clusters,
-        duplicates=duplicates,
-        language=language,
-        seed=seed,
+        path, queries=queries, memory_bytes=memory_bytes, settings=MapSettings(**settings)
     )
     written = write_map(drawn, out, parquet=parquet)
     if as_json:

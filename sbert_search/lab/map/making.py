@@ -28,14 +28,12 @@ from sbert_search.lab.map.layout import (
     require_layout_library,
 )
 from sbert_search.lab.map.record import (
-    FEWEST_DOCUMENTS,
     CorpusMap,
     Floats,
-    MapKeywords,
-    MapSettings,
     MarkedQuery,
     gather,
 )
+from sbert_search.lab.map.settings import FEWEST_DOCUMENTS, MapKeywords, MapSettings
 from sbert_search.records import MetadataValue
 
 BLOCK = 4096  # documents whose passages are averaged at a time

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
-from typing import Literal, TypedDict
+from typing import Annotated, Literal, TypedDict
 
 from sbert_search.base.files import replace_file
 from sbert_search.config import from_mapping, read_toml, to_mapping, unknown_name
+from sbert_search.declared import Bounds, check
 from sbert_search.errors import ConfigError
 from sbert_search.train.pretrain import PretrainRecipe
 from sbert_search.train.recipe import load_recipe, shipped_recipes
@@ -21,6 +22,7 @@ from sbert_search.train.recipe import load_recipe, shipped_recipes
 Measure = Literal["raw", "sts", "pairs", "classify"]
 FAMILIES = ("bert", "roberta", "albert", "distilbert", "electra", "deberta")
 TEACHER = "bert"  # teacher of distilbert; both have the same seed
+_Number = Annotated[int, Bounds(1)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,16 +76,16 @@ class VariantsRecipe:
 
     corpus: tuple[str, ...]
     held_out: tuple[str, ...]
-    tokens: int
-    seconds: float | None = None
+    tokens: _Number
+    seconds: Annotated[float | None, Bounds(above=0)] = None
     families: tuple[str, ...] = FAMILIES
     size: str = "mini"
     text_field: str | None = None
     vocabulary: str | None = None
-    vocab_size: int = 8000
-    max_len: int = 128
-    batch: int = 32
-    readings: int = 20
+    vocab_size: _Number = 8000
+    max_len: _Number = 128
+    batch: _Number = 32
+    readings: _Number = 20
     settings: tuple[str, ...] = ()
     family_settings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     nli: Tuning | None = None
@@ -96,11 +98,7 @@ class VariantsRecipe:
     classify: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("tokens", "vocab_size", "max_len", "batch", "readings"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1.")
-        if self.seconds is not None and self.seconds <= 0:
-            raise ConfigError(f"seconds is {self.seconds}; it must be above 0.")
+        check(self)
         if not self.families:
             raise ConfigError(f"families is empty; name at least one of {', '.join(FAMILIES)}.")
         for family in (*self.families, *self.family_settings):

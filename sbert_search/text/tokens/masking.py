@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.base.arrays import Ints
 from sbert_search.base.seed import uniforms
+from sbert_search.declared import Bounds, check
 from sbert_search.errors import ConfigError
 from sbert_search.text.tokens.vocabulary import CONTINUATION
 
@@ -37,15 +39,14 @@ class MaskSettings:
             masks, as in RoBERTa.
     """
 
-    rate: float = 0.15
+    rate: Annotated[float, Bounds(above=0, below=1)] = 0.15
     mask_share: float = 0.8
     random_share: float = 0.1
     whole_word: bool = False
     static: bool = False
 
     def __post_init__(self) -> None:
-        if not 0 < self.rate < 1:
-            raise ConfigError(f"mask.rate is {self.rate}; it must be above 0 and below 1.")
+        check(self, table="mask.")
         shares = self.mask_share, self.random_share
         if min(shares) < 0 or sum(shares) > 1:
             raise ConfigError(

@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
 from sbert_search.base.arrays import Ints
 from sbert_search.base.seed import generator
-from sbert_search.errors import ConfigError, CorpusError
+from sbert_search.declared import Bounds, check
+from sbert_search.errors import CorpusError
 from sbert_search.text.tokens.shards import TokenShards
 
 Kind = Literal["nsp", "sop", "full-sentences", "document-sentences"]
@@ -42,14 +43,11 @@ class SegmentSettings:
     """
 
     kind: Kind = "nsp"
-    max_len: int = 128
-    short_share: float = 0.0
+    max_len: Annotated[int, Bounds(8)] = 128
+    short_share: Annotated[float, Bounds(0, 1)] = 0.0
 
     def __post_init__(self) -> None:
-        if self.max_len < 8:
-            raise ConfigError(f"segments.max_len is {self.max_len}; it must be at least 8.")
-        if not 0 <= self.short_share <= 1:
-            raise ConfigError(f"segments.short_share is {self.short_share}; use 0 to 1.")
+        check(self, table="segments.")
 
     @property
     def pairs(self) -> bool:

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from sbert_search.base.progress import note, warn
 from sbert_search.base.seed import generator
 from sbert_search.config import unknown_name
+from sbert_search.declared import Bounds, check
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.records import Document
 from sbert_search.text.documents import CorpusReader, FieldNames
@@ -97,10 +98,11 @@ class DataConfig:
     skip_labels: tuple[str, ...] = ("-",)  # rows with these labels in the file are skipped
     score_range: tuple[float, float] = (0.0, 5.0)  # lowest and highest score; scaled to 0..1
     split: str = "train"  # name of the relevance judgements of a BEIR folder
-    per_document: int = 4  # triplets drawn from the sections of one document
-    limit: int | None = None  # maximum number of rows, from the start of each file
+    per_document: Annotated[int, Bounds(1)] = 4  # triplets drawn from the sections of one document
+    limit: Annotated[int | None, Bounds(1)] = None  # maximum number of rows, from a file's start
 
     def __post_init__(self) -> None:
+        check(self, table="data.")
         if not self.files:
             raise ConfigError("data.train is an empty list; name at least one file.")
         if self.weights and len(self.weights) != len(self.files):
@@ -108,9 +110,6 @@ class DataConfig:
                 f"data.weights has {len(self.weights)} values for {len(self.files)} files; "
                 "give one for each file of data.train."
             )
-        for name, number in (("limit", self.limit), ("per_document", self.per_document)):
-            if number is not None and number < 1:
-                raise ConfigError(f"data.{name} is {number}; it must be at least 1.")
         if any(weight <= 0 for weight in self.weights):
             raise ConfigError(f"data.weights is {self.weights}; every weight must be above 0.")
         if twice := [name for name, count in Counter(self.labels).items() if count > 1]:

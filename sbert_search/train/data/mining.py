@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from sbert_search.base.cache import digest_of
 from sbert_search.base.progress import progress, warn
 from sbert_search.base.seed import generator
 from sbert_search.config import to_mapping
+from sbert_search.declared import Bounds, check
 from sbert_search.embed.embedder import Embedder
 from sbert_search.errors import ConfigError, TrainingError
 from sbert_search.index.index import Index
@@ -42,8 +44,8 @@ Key = Callable[[str], object]
 class MiningConfig:
     """Which retrieved passages become negatives."""
 
-    negatives: int = 0  # number added to each row; 0: no mining
-    first: int = 1  # first search rank used, in the ranking without the anchor and its positives
+    negatives: Annotated[int, Bounds(0)] = 0  # number added to each row; 0: no mining
+    first: Annotated[int, Bounds(1)] = 1  # first rank used; anchor and positives have none
     last: int = 50  # last search rank used
     margin: float = 0.05  # minimum difference in similarity, positive minus negative
     model: str | None = None  # search model; None: the model to be trained
@@ -52,11 +54,10 @@ class MiningConfig:
     reranker_margin: float = 0.0  # like margin, for scores of the reranker
 
     def __post_init__(self) -> None:
-        if self.negatives < 0:
-            raise ConfigError(f"mining.negatives is {self.negatives}; it must not be below 0.")
-        if not 1 <= self.first <= self.last:
+        check(self, table="mining.")
+        if self.first > self.last:
             raise ConfigError(
-                f"mining.first is {self.first} and mining.last {self.last}; use 1 <= first <= last."
+                f"mining.first is {self.first} and mining.last {self.last}; use first <= last."
             )
 
 

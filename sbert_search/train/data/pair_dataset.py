@@ -6,13 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
 from sbert_search.base.progress import warn
 from sbert_search.base.seed import generator
+from sbert_search.declared import Bounds
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.logit_losses import ordered_pairs
@@ -45,14 +46,11 @@ class PairDataConfig(DataConfig):
     runs: tuple[Path, ...] = ()  # a TREC run for each BEIR folder of data.train
     dev_run: Path | None = None  # TREC run of data.dev, if that is a BEIR folder
     dev_split: str = "dev"  # name of the relevance judgements of data.dev
-    depth: int = 50  # candidates of a query, from the top of the run
-    negatives: int = 7  # maximum number of irrelevant texts of a row
+    depth: Annotated[int, Bounds(1)] = 50  # candidates of a query, from the top of the run
+    negatives: Annotated[int, Bounds(1)] = 7  # maximum number of irrelevant texts of a row
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("depth", "negatives"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"data.{name} is {getattr(self, name)}; it must be at least 1.")
         if self.runs and self.form == "beir":
             raise ConfigError(
                 f"data.runs has {len(self.runs)} files, but data.form is 'beir', with which no run "

@@ -21,6 +21,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import xxhash
 from safetensors import safe_open
@@ -29,7 +30,8 @@ from torch import Tensor
 from sbert_search.base import files
 from sbert_search.base.progress import warn
 from sbert_search.base.tensors import write_tensors
-from sbert_search.errors import CheckpointError, ConfigError
+from sbert_search.declared import Bounds, check
+from sbert_search.errors import CheckpointError
 
 FORMAT = 1  # version of this file format
 _NAME = re.compile(r"ckpt-(\d{8})")
@@ -42,17 +44,13 @@ class CheckpointConfig:
     The last step and each step with a new best dev metric are always saved.
     """
 
-    every: int | None = None  # steps between checkpoints; None: save after every epoch
-    keep: int = 2  # newest checkpoints kept, besides the one with the best dev metric
+    # Steps between checkpoints; None: save after every epoch.
+    every: Annotated[int | None, Bounds(1)] = None
+    # Newest checkpoints kept, besides the one with the best dev metric.
+    keep: Annotated[int, Bounds(1)] = 2
 
     def __post_init__(self) -> None:
-        if self.every is not None and self.every < 1:
-            raise ConfigError(
-                f"checkpoint.every is {self.every}; it must be at least 1. Leave it out to save "
-                "after every epoch."
-            )
-        if self.keep < 1:
-            raise ConfigError(f"checkpoint.keep is {self.keep}; it must be at least 1.")
+        check(self, table="checkpoint.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Literal, NoReturn, TypeVar
+from typing import Annotated, Literal, NoReturn, TypeVar
 
 import torch
 from torch import nn
@@ -18,6 +18,7 @@ from sbert_search.base.progress import detail
 from sbert_search.base.threads import prefetch
 from sbert_search.base.verdicts import Verdict
 from sbert_search.config import MAX_SEED, to_mapping, to_toml
+from sbert_search.declared import Bounds, check
 from sbert_search.errors import ConfigError
 from sbert_search.models.encoder.encoder import Encoder
 from sbert_search.models.encoder.precision import training_precision
@@ -118,7 +119,8 @@ class TrainConfig:
     """Settings of every training run; `train/recipes` holds TOML examples."""
 
     budget: BudgetConfig
-    seed: int = 0  # decides random weights, data order, dropout and random draws, such as masks
+    # Decides random weights, data order, dropout and random draws, such as masks.
+    seed: Annotated[int, Bounds(0, MAX_SEED)] = 0
     device: str = "auto"  # auto, cpu, cuda, cuda:N or mps
     precision: Literal["auto", "fp32", "bf16"] = "auto"  # of matrix products; auto: the faster
     batching: BatchingConfig = field(default_factory=BatchingConfig)
@@ -129,8 +131,7 @@ class TrainConfig:
     report: ReportConfig = field(default_factory=ReportConfig)
 
     def __post_init__(self) -> None:
-        if not 0 <= self.seed <= MAX_SEED:
-            raise ConfigError(f"seed is {self.seed}; it must be from 0 to {MAX_SEED} (2^63 - 1).")
+        check(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol, runtime_checkable
+from typing import Annotated, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from sbert_search.base.device import to_device
 from sbert_search.base.seed import generator
-from sbert_search.errors import ConfigError, TrainingError
+from sbert_search.declared import Bounds, check
+from sbert_search.errors import TrainingError
 
 Sum = tuple[Tensor, Tensor | int]
 """A sum over rows, pairs or tokens, and the number of its terms; both add up over batches."""
@@ -89,16 +90,14 @@ class BatchingConfig:
     """How rows are grouped into steps."""
 
     unit: Unit = "rows"  # unit of size and micro_size
-    size: int = 32  # rows or tokens of one optimizer step, over all ranks
-    micro_size: int | None = None  # rows or tokens of a forward pass; None: one pass a step
-    window: int = 64  # steps whose rows are sorted by length together; 1 sorts within a step
+    size: Annotated[int, Bounds(1)] = 32  # rows or tokens of one optimizer step, over all ranks
+    # Rows or tokens of a forward pass; None: one pass a step.
+    micro_size: Annotated[int | None, Bounds(1)] = None
+    # Steps whose rows are sorted by length together; 1 sorts within a step.
+    window: Annotated[int, Bounds(1)] = 64
 
     def __post_init__(self) -> None:
-        for name in ("size", "micro_size", "window"):
-            if (getattr(self, name) or 1) < 1 or getattr(self, name) == 0:
-                raise ConfigError(
-                    f"batching.{name} is {getattr(self, name)}; it must be at least 1."
-                )
+        check(self, table="batching.")
 
 
 class Batches:

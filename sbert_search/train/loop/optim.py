@@ -13,19 +13,24 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Annotated, Any, Protocol, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from sbert_search.errors import CheckpointError, ConfigError
+from sbert_search.declared import Bounds, check
+from sbert_search.errors import CheckpointError
 
 # Names of the parameters of an `Encoder` inside a model.
 _ENCODER = re.compile(r"(^|\.)encoder\.")
 _BLOCK = re.compile(r"(?:^|(?P<model>.*)\.)encoder\.blocks\.(?P<number>\d+)\.")
 _EMBEDDINGS = re.compile(r"(?:^|(?P<model>.*)\.)encoder\.(embeddings|distances)\.")
+
+_Amount = Annotated[float, Bounds(0, below=math.inf)]
+_Decay = Annotated[float, Bounds(0, below=1)]
+_Factor = Annotated[float, Bounds(above=0, below=math.inf)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,32 +40,18 @@ class OptimConfig:
     Source: Devlin et al. 2019, appendices A.2 and A.3 (arXiv:1810.04805). ``clip``: BERT's code.
     """
 
-    lr: float = 2e-5  # learning rate after the warm-up
-    beta1: float = 0.9  # decay of the mean of the gradients
-    beta2: float = 0.999  # decay of the mean of their squares
-    eps: float = 1e-8  # added to the root of the mean of the squares
-    weight_decay: float = 0.01  # weight decay of matrices; biases and norms have none
-    clip: float = 1.0  # maximum norm of the whole gradient; 0 turns clipping off
-    layer_decay: float = 1.0  # learning rate of a block, divided by that of the block above it
-    head_factor: float = 1.0  # the learning rate outside the encoder is this times lr
+    lr: _Amount = 2e-5  # learning rate after the warm-up
+    beta1: _Decay = 0.9  # decay of the mean of the gradients
+    beta2: _Decay = 0.999  # decay of the mean of their squares
+    eps: _Amount = 1e-8  # added to the root of the mean of the squares
+    weight_decay: _Amount = 0.01  # weight decay of matrices; biases and norms have none
+    clip: _Amount = 1.0  # maximum norm of the whole gradient; 0 turns clipping off
+    # Learning rate of a block, divided by that of the block above it.
+    layer_decay: Annotated[float, Bounds(above=0, high=1)] = 1.0
+    head_factor: _Factor = 1.0  # the learning rate outside the encoder is this times lr
 
     def __post_init__(self) -> None:
-        for name in ("lr", "eps", "weight_decay", "clip"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ConfigError(
-                    f"optim.{name} is {getattr(self, name)}; it must be finite, and 0 or more."
-                )
-        if not 0 < self.layer_decay <= 1:
-            raise ConfigError(
-                f"optim.layer_decay is {self.layer_decay}; it must be above 0, and at most 1."
-            )
-        if not 0 < self.head_factor < math.inf:
-            raise ConfigError(
-                f"optim.head_factor is {self.head_factor}; it must be finite, and above 0."
-            )
-        for name in ("beta1", "beta2"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ConfigError(f"optim.{name} is {getattr(self, name)}; it must be in [0, 1).")
+        check(self, table="optim.")
 
 
 def make_optimizer(model: nn.Module, config: OptimConfig) -> torch.optim.AdamW:

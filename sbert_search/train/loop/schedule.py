@@ -6,12 +6,13 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from torch import nn
 
 from sbert_search.base.cache import digest_of
 from sbert_search.config import to_mapping, unknown_name
+from sbert_search.declared import Bounds, check
 from sbert_search.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -21,16 +22,18 @@ if TYPE_CHECKING:
 
 
 ScheduleKind = Literal["linear", "cosine", "constant"]
+_Number = Annotated[int | None, Bounds(1)]
+_Amount = Annotated[float | None, Bounds(above=0, below=math.inf)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BudgetConfig:
     """When a run ends; exactly one of these is set."""
 
-    steps: int | None = None  # optimizer steps
-    epochs: float | None = None  # passes over the training data
-    tokens: int | None = None  # tokens without padding, over all ranks
-    minutes: float | None = None  # minutes of training; such a run is not reproducible
+    steps: _Number = None  # optimizer steps
+    epochs: _Amount = None  # passes over the training data
+    tokens: _Number = None  # tokens without padding, over all ranks
+    minutes: _Amount = None  # minutes of training; such a run is not reproducible
 
     def __post_init__(self) -> None:
         given = [
@@ -39,10 +42,7 @@ class BudgetConfig:
         if len(given) != 1:
             named = " and ".join(given) or "nothing"
             raise ConfigError(f"budget has {named}; set one of steps, epochs, tokens and minutes.")
-        if not 0 < getattr(self, given[0]) < math.inf:
-            raise ConfigError(
-                f"budget.{given[0]} is {getattr(self, given[0])}; it must be finite, and above 0."
-            )
+        check(self, table="budget.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,13 +50,11 @@ class ScheduleConfig:
     """The learning rate over a run, as a factor of optim.lr."""
 
     kind: ScheduleKind = "linear"  # course after the warm-up; linear and cosine end at 0
-    warmup: float = 0.1  # below 1: share of the budget; from 1 on: optimizer steps
+    # Below 1: share of the budget; from 1 on: optimizer steps.
+    warmup: Annotated[float, Bounds(0, below=math.inf)] = 0.1
 
     def __post_init__(self) -> None:
-        if not 0 <= self.warmup < math.inf:
-            raise ConfigError(
-                f"schedule.warmup is {self.warmup}; it must be finite, and 0 or more."
-            )
+        check(self, table="schedule.")
 
 
 class Schedule:
@@ -163,16 +161,13 @@ class EvaluationConfig:
     The model is always evaluated before the first step and after the last one.
     """
 
-    every: int | None = None  # steps between evaluations; None: after every epoch
+    every: _Number = None  # steps between evaluations; None: after every epoch
     figure: str | None = None  # dev metric that selects the best model; None: the first one
     higher_is_better: bool = True  # whether a higher value of that metric is better
-    patience: int | None = None  # evaluations without improvement to stop after; None: never
+    patience: _Number = None  # evaluations without improvement to stop after; None: never
 
     def __post_init__(self) -> None:
-        for name in ("every", "patience"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(f"evaluation.{name} is {value}; it must be at least 1.")
+        check(self, table="evaluation.")
 
 
 @dataclass(frozen=True, eq=False)

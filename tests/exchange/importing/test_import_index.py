@@ -20,7 +20,7 @@ from sbert_search.exchange.import_index import import_index
 from sbert_search.exchange.plan import Target
 from sbert_search.index.building.model_check import as_embedder
 from sbert_search.index.building.parquet import embed_to_parquet
-from sbert_search.index.building.read_settings import ReadSettings
+from sbert_search.index.building.settings import ReadSettings
 from sbert_search.index.index import Index
 from sbert_search.search.engine import SearchEngine
 from sbert_search.text.fields import FieldNames

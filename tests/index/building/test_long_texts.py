@@ -12,7 +12,7 @@ import pytest
 from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.errors import ConfigError
 from sbert_search.index.building.build import BuildSettings
-from sbert_search.index.building.read_settings import ReadSettings
+from sbert_search.index.building.settings import ReadSettings
 from sbert_search.index.index import Index
 from tests.cli.process import sbert_search
 from tests.search.corpus import write_jsonl
@@ -91,7 +91,7 @@ def test_a_new_index_splits_by_default_and_cuts_on_request(tmp_path: Path) -> No
     ("settings", "message"),
     [
         ({"chunk_tokens": 1}, "chunk_tokens is 1; it must be at least 2"),
-        ({"chunk_overlap": -1}, "chunk_overlap is -1; it must not be negative"),
+        ({"chunk_overlap": -1}, "chunk_overlap is -1; it must be at least 0"),
         ({"chunk_tokens": 8, "chunk_overlap": 5}, "chunk_overlap is 5; use at most 4, half of"),
         ({"chunk_tokens": "8"}, "chunk_tokens"),
         ({"chunk_borders": "word"}, "did you mean 'words'"),

@@ -132,7 +132,7 @@ def test_families_suit_the_rows_and_the_length() -> None:
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ({"k": 0}, "k is 0; it must be at least 1"),
+        ({"k": 0}, "k is 0; it must be from 1 to 1,000"),
         ({"n_queries": 1}, "n_queries is 1; it must be at least 2"),
         ({"sample_rows": -3}, "sample_rows is -3; it must be at least 2"),
         ({"seed": -1}, "seed is -1; it must be at least 0"),

@@ -184,7 +184,7 @@ def test_an_unknown_dev_figure_is_refused_before_the_first_step(tmp_path: Path) 
 
 @pytest.mark.parametrize("seed", [-1, 2**63])
 def test_a_seed_that_no_generator_takes_is_refused(seed: int) -> None:
-    with pytest.raises(ConfigError, match=f"seed is {seed}"):
+    with pytest.raises(ConfigError, match=f"seed is {seed:,}"):
         settings(f"seed={seed}")
 
 

@@ -19,10 +19,10 @@ from sbert_search.train.loop.optim import (
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ({"lr": -1e-5}, "optim.lr is -1e-05; it must be finite, and 0 or more"),
+        ({"lr": -1e-5}, "optim.lr is -1e-05; it must be finite, and at least 0"),
         ({"clip": float("nan")}, "optim.clip is nan"),
-        ({"weight_decay": float("inf")}, "weight_decay is inf; it must be finite, and 0 or more"),
-        ({"beta1": 1.0}, r"optim.beta1 is 1.0; it must be in \[0, 1\)"),
+        ({"weight_decay": float("inf")}, "weight_decay is inf; it must be finite, and at least 0"),
+        ({"beta1": 1.0}, r"optim.beta1 is 1.0; it must be at least 0 and below 1"),
         ({"beta2": -0.1}, "optim.beta2 is -0.1"),
     ],
 )

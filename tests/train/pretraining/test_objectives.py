@@ -17,7 +17,7 @@ from sbert_search.train.pretraining_objectives import ObjectiveConfig, ReplacedO
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ({"mlm_weight": -1.0}, "objective.mlm_weight is -1.0; it must not be below 0"),
+        ({"mlm_weight": -1.0}, "objective.mlm_weight is -1.0; it must be at least 0"),
         ({"temperature": 0.0}, "objective.temperature is 0.0; it must be above 0"),
         (
             {"kind": "distilled", "soft_weight": 0.0, "mlm_weight": 0.0, "cosine_weight": 0.0},

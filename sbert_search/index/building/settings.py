@@ -1,25 +1,38 @@
-"""How documents are read and embedded: the settings that an index keeps for its updates."""
+"""How documents are read and embedded, which an index keeps for its updates; how it is built.
+
+The command line takes its options from here, so this module loads neither NumPy nor pyarrow.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
-from typing import Any, Literal, Protocol, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypedDict, TypeVar
 
 from sbert_search.config import require_types, to_mapping, with_fields
-from sbert_search.embed.arguments import CheckedOptions
-from sbert_search.embed.pipeline import OnTruncate
-from sbert_search.embed.protocol import TextEmbedder
+from sbert_search.declared import Bounds, check
+from sbert_search.embed.arguments import CheckedOptions, EmbedderOptions, OnTruncate
 from sbert_search.errors import ConfigError
+from sbert_search.index.settings import IndexSpec, LexicalSettings, Metric, VectorType
 from sbert_search.text.column_types import parse_type
-from sbert_search.text.documents import CorpusReader, FieldNames, ReadBatch, Survey
-from sbert_search.text.sources import TextAs
-from sbert_search.text.spool import Sources
-from sbert_search.text.tokens.chunking import Borders, Chunking
+from sbert_search.text.fields import FieldNames, TextAs
 from sbert_search.wings import required_part
 
+if TYPE_CHECKING:
+    from sbert_search.embed.protocol import TextEmbedder
+    from sbert_search.text.documents import CorpusReader, ReadBatch, Survey
+    from sbert_search.text.spool import Sources
+    from sbert_search.text.tokens.chunking import Chunking
+
 S = TypeVar("S", bound="ReadSettings")
+_Names = Annotated[tuple[str, ...] | list[str] | None, Bounds(metavar="NAME,...")]
+_Types = Annotated[Mapping[str, str], Bounds(metavar="NAME=TYPE,...")]
+_Query = Annotated[str | None, Bounds(metavar="SELECT")]
+_Tokens = Annotated[int | None, Bounds(2, metavar="N")]
+_Overlap = Annotated[int, Bounds(0, metavar="N")]
+_Borders = Literal["sentences", "words"]
+_Models = Annotated[Mapping[str, str], Bounds(metavar="MODEL=COLUMN")]
 
 
 class AddedColumns(Protocol):
@@ -56,61 +69,59 @@ class ReadSettings:
 
     Attributes:
         fields: Which fields of a row hold its id, text, title and given vector.
-        metadata_fields: Names of the fields that become metadata columns; None: all others.
+        metadata_fields: Fields that become metadata columns. None: all others.
         column_types: Types of metadata columns: ``text``, ``int``, ``float``, ``bool``, ``date``,
             ``timestamp``, or a list of these such as ``list[text]``. Values are converted, and a
-            value that does not fit makes its row a bad row. The types of other columns follow from
-            their values.
-        query: The SELECT statement that gives the rows of a SQLite or DuckDB file; None: the file
-            has one table, which is read. The index does not keep the statement.
-        on_error: Stop at the first bad row, or skip bad rows and list them.
-        text_as: Whether a line or the whole file is a document, for a ``.txt`` file that is itself
-            a source. None: a line, and a note says so. A ``.txt`` file in a folder is a document.
-        on_truncate: What to do with texts longer than the model reads: ``warn`` cuts them,
-            ``error`` stops at the first one, whatever ``on_error`` is, and ``chunk`` splits them
-            into passages.
+            value that does not fit makes its row a bad row. The types of other columns
+            follow from their values.
+        query: Query that gives the rows of a SQLite or DuckDB file. None: the file has one table,
+            which is read. The index does not keep the query.
+        on_error: Treatment of bad rows; ``skip``: list them in a rejects file, and exit with 3.
+            ``stop``: stop at the first one.
+        text_as: What a document is in a ``.txt`` file: a line, or the file. This holds for a file
+            that is itself a source; a ``.txt`` file in a folder is a document. None: a line, and a
+            note says so.
+        on_truncate: Treatment of texts above the model's length limit; ``warn``: cut, ``chunk``:
+            split into passages. ``error`` stops at the first one, whatever ``on_error`` is.
         chunk_tokens: With ``chunk``, the maximum number of tokens of a passage, special tokens and
             prompt included; longer texts are split. None: what the model reads.
         chunk_overlap: With ``chunk``, the maximum number of tokens that a passage shares with the
-            passage before.
+            one before.
         chunk_borders: With ``chunk``, where texts are cut. ``sentences``: at the highest border in
             the second half of a passage; a heading of Markdown is higher than a paragraph, then
             come sentences, lines and words. ``words``: after the last word that fits, without
             overlap.
-        classify: Name or folder of a text classifier, by the column that it fills. Updates of the
-            index fill the column, too.
-        tag: Name or folder of a tagger, by the column that it fills with the texts of the entities
-            that it finds. It also fills a column ``COLUMN_TYPE`` for each type of entity, such as
-            ``names_person``.
+        classify: Fill a metadata column with the class of each document by a classifier of texts;
+            updates fill it, too. The names or folders of the classifiers, by column.
+        tag: Fill a metadata column with the entities of each document by a tagger, and a column
+            COLUMN_TYPE with the entities of each type, such as ``names_person``; updates fill these
+            columns, too. The names or folders of the taggers, by column.
         predicted_by: SHA-256 of the weights of the models of ``classify`` and ``tag``, by column;
             set when an index is made.
 
     Raises:
         ConfigError: A field has a value of another type, a column type is unknown,
-            ``column_types`` has a column that ``metadata_fields`` leaves out, ``chunk_tokens`` is
-            below 2, or ``chunk_overlap`` is negative or more than half of ``chunk_tokens``.
+            ``column_types`` has a column that ``metadata_fields`` leaves out, a number is out of
+            range, or ``chunk_overlap`` is more than half of ``chunk_tokens``.
     """
 
     fields: FieldNames = FieldNames()  # noqa: RUF009 (frozen)
-    metadata_fields: tuple[str, ...] | list[str] | None = None
-    column_types: Mapping[str, str] = field(default_factory=dict)
-    query: str | None = None
+    metadata_fields: _Names = None
+    column_types: _Types = field(default_factory=dict)
+    query: _Query = None
     on_error: Literal["stop", "skip"] = "stop"
     on_truncate: OnTruncate = "warn"
     text_as: TextAs | None = None
-    chunk_tokens: int | None = None
-    chunk_overlap: int = 0
-    chunk_borders: Borders = "sentences"
-    classify: Mapping[str, str] = field(default_factory=dict)
-    tag: Mapping[str, str] = field(default_factory=dict)
+    chunk_tokens: _Tokens = None
+    chunk_overlap: _Overlap = 0
+    chunk_borders: _Borders = "sentences"
+    classify: _Models = field(default_factory=dict)
+    tag: _Models = field(default_factory=dict)
     predicted_by: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         require_types(self)
-        if self.chunk_tokens is not None and self.chunk_tokens < 2:
-            raise ConfigError(f"chunk_tokens is {self.chunk_tokens}; it must be at least 2.")
-        if self.chunk_overlap < 0:
-            raise ConfigError(f"chunk_overlap is {self.chunk_overlap}; it must not be negative.")
+        check(self)
         most = self.chunk_overlap if self.chunk_tokens is None else self.chunk_tokens // 2
         if self.chunk_overlap > most:
             raise ConfigError(
@@ -139,6 +150,8 @@ class ReadSettings:
                 f"chunk_tokens is {self.chunk_tokens}, but {embedder.identity.name} reads "
                 f"{embedder.max_len} tokens; use at most {embedder.max_len}."
             )
+        from sbert_search.text.tokens.chunking import Chunking
+
         return Chunking(self.chunk_tokens, self.chunk_overlap, self.chunk_borders)
 
     def stored_values(self) -> dict[str, object]:
@@ -157,23 +170,57 @@ class ReadSettings:
         return opened
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuildSettings(ReadSettings):
+    """How to build an index; see also `ReadSettings`.
+
+    Attributes:
+        metric: Similarity of two vectors.
+        dtype: Type of the stored vectors.
+        spec: How vectors are searched.
+        lexical: Settings of lexical search. None: an index for dense search only.
+    """
+
+    on_truncate: OnTruncate = "chunk"
+    metric: Metric = "cosine"
+    dtype: VectorType = "float32"
+    spec: IndexSpec = IndexSpec()  # noqa: RUF009 (frozen)
+    lexical: LexicalSettings | None = field(default_factory=LexicalSettings)
+
+    def __post_init__(self) -> None:
+        super(BuildSettings, self).__post_init__()
+        if self.lexical is not None:
+            self.lexical.require_known_language()
+
+
 class ReadFields(TypedDict, total=False):
     """The fields of `ReadSettings` that a user may set for builds and for updates."""
 
     fields: FieldNames
-    metadata_fields: tuple[str, ...] | list[str] | None
-    column_types: Mapping[str, str]
-    query: str | None
+    metadata_fields: _Names
+    column_types: _Types
+    query: _Query
     on_error: Literal["stop", "skip"]
     on_truncate: OnTruncate
     text_as: TextAs | None
-    chunk_tokens: int | None
-    chunk_overlap: int
-    chunk_borders: Borders
+    chunk_tokens: _Tokens
+    chunk_overlap: _Overlap
+    chunk_borders: _Borders
 
 
 class ReadKeywords(ReadFields, CheckedOptions, total=False):
     """`ReadFields`, and options that open a model and compare it with an index."""
+
+
+class BuildKeywords(ReadFields, EmbedderOptions, total=False):
+    """The fields of `BuildSettings` that a user sets, and options that open a model."""
+
+    metric: Metric
+    dtype: VectorType
+    spec: IndexSpec
+    lexical: LexicalSettings | None
+    classify: _Models
+    tag: _Models
 
 
 def split_keywords(settings: S, keywords: Mapping[str, object]) -> tuple[S, dict[str, object]]:
@@ -185,6 +232,8 @@ def split_keywords(settings: S, keywords: Mapping[str, object]) -> tuple[S, dict
 
 def reader_of(settings: ReadSettings, sources: Sources, **more: Any) -> CorpusReader:
     """Return a reader of documents; ``more`` are further arguments of `CorpusReader`."""
+    from sbert_search.text.documents import CorpusReader
+
     return CorpusReader(
         sources,
         fields=settings.fields,
