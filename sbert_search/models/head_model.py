@@ -48,7 +48,7 @@ class HeadModel(nn.Module, ABC):
         self.gets_segment_ids = segments and encoder.config.token_type_vocab > 1
 
     def save(self, path: str | Path) -> None:
-        """Write a folder from which transformers computes the same logits."""
+        """Write a folder that transformers loads as its class for this task."""
         path = Path(path)
         head = published_state(self._layers())
         save_encoder(self.encoder, path, head=head, settings=self._settings())

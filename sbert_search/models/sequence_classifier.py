@@ -43,7 +43,12 @@ PROBLEM_TYPES: Mapping[LabelKind, str] = {
 
 
 class SequenceClassifier(HeadModel):
-    """A classifier or regressor of texts, or of pairs of texts."""
+    """A classifier or regressor of texts, or of pairs of texts.
+
+    From a saved folder, transformers computes the same logits if ``pooling`` is "cls" and
+    ``unit_length`` is false. Otherwise it computes other logits, since its classifiers always read
+    the first token as it is.
+    """
 
     TASK = "ForSequenceClassification"
 
@@ -152,15 +157,6 @@ class SequenceClassifier(HeadModel):
     def pack(self, encoded: EncodedPairs) -> PackedTokens:
         """Pack encoded texts or pairs into a batch, on the CPU."""
         return PackedTokens.from_lists(encoded.ids, self.segments(encoded))
-
-    def save(self, path: str | Path) -> None:
-        """Write a folder that transformers loads as a sequence classifier.
-
-        If ``pooling`` is "cls" and ``unit_length`` is false, transformers computes the same logits.
-        Otherwise it computes other logits, since its classifiers always read the first token as it
-        is.
-        """
-        super().save(path)
 
     def _side(self) -> SideFile:
         return SideFile(
