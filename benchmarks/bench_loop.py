@@ -30,7 +30,7 @@ from sbert_search.base.progress import set_quiet
 from sbert_search.models.encoder.config import EncoderConfig
 from sbert_search.models.encoder.encoder import Encoder
 from sbert_search.models.encoder.packed import PackedTokens
-from sbert_search.models.token_losses import IGNORED, token_cross_entropy
+from sbert_search.models.logit_losses import IGNORED, token_cross_entropy
 from sbert_search.train.loop.loop import TrainConfig, train
 from sbert_search.train.loop.objective import Batch, Batches, BatchingConfig, Losses, Rows
 from sbert_search.train.loop.optim import OptimConfig, make_optimizer

@@ -64,7 +64,7 @@ class _End:
     error: BaseException | None
 
 
-def prefetch(items: Iterable[T], depth: int = 2, *, single: bool = False) -> Generator[T]:
+def prefetch(items: Iterable[T], depth: int = 2) -> Generator[T]:
     """Yield the items, in order, while a thread produces up to ``depth`` next ones.
 
     An exception of the thread is raised after the items produced before. The caller must close this
@@ -73,9 +73,6 @@ def prefetch(items: Iterable[T], depth: int = 2, *, single: bool = False) -> Gen
     """
     if depth < 1:
         raise ValueError(f"depth is {depth}; it must be at least 1.")
-    if single:  # a thread would save no time
-        yield from items
-        return
     waiting: queue.Queue[T | _End] = queue.Queue(depth)
     stopped = threading.Event()
     # Not a daemon: the interpreter must not exit while the thread runs native code.

@@ -90,7 +90,7 @@ class LazyEmbedder(DelegatingEmbedder):
         self._guard = threading.Lock()
 
     @property
-    def opened(self) -> TextEmbedder:
+    def inner(self) -> TextEmbedder:
         """The embedder; this property opens it if it is not open."""
         with self._guard:
             if self._opened is None:
@@ -102,11 +102,6 @@ class LazyEmbedder(DelegatingEmbedder):
         """Whether the embedder has been opened."""
         return self._opened is not None
 
-    @property
-    def inner(self) -> TextEmbedder:
-        """The same as `opened`."""
-        return self.opened
-
     def encode_tokens(self, tokens: TokenizedTexts) -> Vectors:
         """Compute vectors, float32 (n, dim)."""
-        return self.opened.encode_tokens(tokens)
+        return self.inner.encode_tokens(tokens)

@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Unpack, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sbert_search.base.cache import typed_lru_cache
 from sbert_search.base.options import device_names
-from sbert_search.base.progress import detail, note, progress, warn
-from sbert_search.base.threads import prefetch
+from sbert_search.base.progress import detail, note, warn
 from sbert_search.config import unknown_name
 from sbert_search.embed.arguments import (
+    AnyEncodeOptions,
     CalibrationTexts,
     EmbedderOptions,
     TorchModel,
@@ -34,7 +32,7 @@ from sbert_search.embed.encode_methods import EncodeMethods
 from sbert_search.embed.engines.graph import keep_graph, open_graph
 from sbert_search.embed.engines.protocol import Engine, EngineName, OpenedModel
 from sbert_search.embed.protocol import Task, TextEmbedder, TokenizedTexts, Vectors
-from sbert_search.embed.token_budget import BatchLauncher, StartedBatch, collect_all, launch_windows
+from sbert_search.embed.token_budget import BatchLauncher, Finish, Rows
 from sbert_search.embed.vectors import similarity
 from sbert_search.errors import ConfigError
 from sbert_search.models.loading.identity import ModelIdentity
@@ -143,7 +141,8 @@ class Embedder(EncodeMethods):
             default_prompt_name=default_prompt_name,
             batch_tokens=batch_tokens,
         )
-        _check_dim(truncate_dim)
+        if truncate_dim is not None:
+            check_integer("truncate_dim", truncate_dim)
         _check_prompts(prompts)
         check_batch_tokens(batch_tokens)
         check_calibrate(precision, calibrate)
@@ -180,8 +179,10 @@ class Embedder(EncodeMethods):
         fixed = None if batch_tokens == "auto" else batch_tokens
         if self._search is not None:
             fixed = self._search.budget
-        self._launcher = BatchLauncher(fixed or self._engine.batch_tokens, self.opened.device)
-        self._prompt(None, default_prompt_name)  # an unknown name is refused here
+        self._launcher = BatchLauncher(
+            fixed or self._engine.batch_tokens, self.opened.device, self._search
+        )
+        self.description.prompt(default_prompt_name)  # an unknown name is refused here
         _warn_of_prompts(self.opened.name, *self.description.unused_prompts)
 
     def __reduce__(self) -> tuple[Callable[[], Embedder], tuple[()]]:
@@ -258,7 +259,7 @@ class Embedder(EncodeMethods):
         """Hashes and settings that identify this model; its weights are hashed on first use."""
         described = self.description
         prompts = {name: text for name, text in described.prompts.items() if text}
-        if default := self._prompt(None, None):
+        if default := described.prompt(None):
             prompts[""] = default
         return ModelIdentity(
             name=self.opened.name,
@@ -322,7 +323,7 @@ class Embedder(EncodeMethods):
             CorpusError: A text contains a lone surrogate, which UTF-8 cannot encode.
             ModelError: The prompt and the special tokens take all ``max_len`` tokens.
         """
-        return self._tokenize(texts, self._prompt(task, prompt_name))
+        return self._tokenize(texts, self.description.prompt(prompt_name or task))
 
     def split(
         self, text: str, *, task: Task | None = None, chunking: Chunking = WHOLE_WORDS
@@ -343,7 +344,7 @@ class Embedder(EncodeMethods):
             CorpusError: The text contains a lone surrogate, which UTF-8 cannot encode.
             ModelError: The prompt and the special tokens take all tokens of a passage.
         """
-        prompt = self._prompt(task, None)
+        prompt = self.description.prompt(task)
         return self._engine.tokenizer.split(text, prompt=prompt, chunking=chunking)
 
     def encode_tokens(self, tokens: TokenizedTexts, *, batch_size: int | None = None) -> Vectors:
@@ -357,39 +358,27 @@ class Embedder(EncodeMethods):
             ModelError: This process was forked after the model was loaded, or the device has too
                 little memory for one text.
         """
-        out = np.empty((len(tokens), self.dim), dtype=np.float32)
-        return collect_all(self._launch(tokens, batch_size, self.dim), out)
+        window, out = np.arange(len(tokens)), np.empty((len(tokens), self.dim), np.float32)
+        return self._launcher.collect([(window, tokens)], self._start, out, most=batch_size)
 
     @property
     def device(self) -> str:
         """The device of the model, or several separated by commas."""
         return self.opened.device
 
-    def _vectors(
-        self,
-        texts: list[str],
-        task: Task | None,
-        *,
-        prompt_name: str | None,
-        prompt: str | None,
-        batch_size: int | None,
-        truncate_dim: int | None,
-        show_progress_bar: bool,
-    ) -> Vectors:
-        _check_dim(truncate_dim)
-        before = self._prompt(task, prompt_name) if prompt is None else prompt
-        dim = min(truncate_dim or self.dim, self._engine.dim)
-        vectors = np.empty((len(texts), dim), dtype=np.float32)
-        fits = len(texts) <= self._launcher.window
-        with (
-            progress("Encoding", len(texts), "texts", hidden=not show_progress_bar) as advance,
-            closing(prefetch(self._windows(texts, before), single=fits)) as windows,
-        ):
-            started = launch_windows(
-                windows, lambda _, w: self._launch(w, batch_size, dim), advance
-            )
-            collect_all(started, vectors)
-        return vectors
+    def _vectors(self, texts: list[str], task: Task | None, options: AnyEncodeOptions) -> Vectors:
+        prompt = options.get("prompt")
+        if prompt is None:
+            prompt = self.description.prompt(options.get("prompt_name") or task)
+        dim = min(options.get("truncate_dim") or self.dim, self._engine.dim)
+        return self._launcher.compute(
+            list(map(len, texts)),
+            lambda rows: self._tokenize([texts[row] for row in rows], prompt),
+            self._start,
+            np.empty((len(texts), dim), dtype=np.float32),
+            shown=("Encoding", "texts") if options.get("show_progress_bar") else None,
+            most=options.get("batch_size"),
+        )
 
     def similarity(self, first: Vectors, second: Vectors) -> Vectors:
         """Compare each vector of ``first`` with each of ``second`` by the model's similarity.
@@ -407,26 +396,8 @@ class Embedder(EncodeMethods):
         """
         return similarity(first, second, self.description.similarity)
 
-    def _windows(
-        self, texts: Sequence[str], prompt: str
-    ) -> Iterator[tuple[NDArray[np.int64], TokenizedTexts]]:
-        """Yield the indices of texts, longest first, in groups, and these texts tokenised."""
-        order = np.argsort([-len(text) for text in texts], kind="stable")
-        size = self._launcher.window
-        for start in range(0, len(texts), size):
-            rows = order[start : start + size]
-            yield rows, self._tokenize([texts[row] for row in rows], prompt)
-
-    def _launch(
-        self, tokens: TokenizedTexts, batch_size: int | None, dim: int
-    ) -> Iterator[StartedBatch]:
-        def start(rows: NDArray[np.int64]) -> Callable[[], Vectors]:
-            finish = self._engine.start(tokens.take(rows))
-            return lambda: finish()[:, :dim]
-
-        if self._search is not None:
-            self._search.see(tokens.lengths, lambda rows: start(rows)())
-        return self._launcher.launch(tokens.lengths, start, most=batch_size)
+    def _start(self, tokens: TokenizedTexts, rows: Rows) -> Finish:
+        return self._engine.start(tokens.take(rows))
 
     def _tokenize(self, texts: Sequence[str], prompt: str) -> TokenizedTexts:
         joined = [prompt + text for text in texts] if prompt else texts
@@ -434,9 +405,6 @@ class Embedder(EncodeMethods):
         if prompt and lost.any():  # a prompt that leaves no room truncates every text
             self._engine.tokenizer.require_room(prompt)
         return TokenizedTexts(texts, prompt, ids, lost)
-
-    def _prompt(self, task: Task | None, name: str | None) -> str:
-        return self.description.prompt(name or task)
 
 
 def _open(
@@ -470,11 +438,6 @@ def _warn_of_prompts(model: str, bare: tuple[str, ...], unused: tuple[str, ...])
             "them, give it the name of the task in config_sentence_transformers.json, or by "
             f"Embedder(prompts={{{bare[0]!r}: ...}})."
         )
-
-
-def _check_dim(truncate_dim: int | None) -> None:
-    if truncate_dim is not None:
-        check_integer("truncate_dim", truncate_dim)
 
 
 def _check_prompts(prompts: object) -> None:

@@ -38,18 +38,8 @@ class EncodeMethods(ABC):
         """The device of the model, or several separated by commas."""
 
     @abstractmethod
-    def _vectors(
-        self,
-        texts: list[str],
-        task: Task | None,
-        *,
-        prompt_name: str | None,
-        prompt: str | None,
-        batch_size: int | None,
-        truncate_dim: int | None,
-        show_progress_bar: bool,
-    ) -> Vectors:
-        """Compute vectors, float32 (n, dim)."""
+    def _vectors(self, texts: list[str], task: Task | None, options: AnyEncodeOptions) -> Vectors:
+        """Compute vectors, float32 (n, dim), in no other precision and not normalised."""
 
     @overload
     def encode(
@@ -171,18 +161,12 @@ class EncodeMethods(ABC):
     ) -> Vectors | NDArray[np.int8] | NDArray[np.uint8] | Tensor | list[Tensor]:
         self._check(options)
         several = _as_list(texts)
-        vectors = self._vectors(
-            several,
-            task,
-            prompt_name=options.get("prompt_name"),
-            prompt=options.get("prompt"),
-            batch_size=options.get("batch_size"),
-            truncate_dim=options.get("truncate_dim"),
-            show_progress_bar=bool(options.get("show_progress_bar")),
-        )
+        result: Vectors | NDArray[np.int8] | NDArray[np.uint8]
+        result = vectors = self._vectors(several, task, options)
         if options.get("normalize_embeddings", False):
-            vectors = unit(vectors)
-        result = quantize(vectors, options.get("precision", "float32"))
+            result = vectors = unit(vectors)
+        if (precision := options.get("precision", "float32")) != "float32":
+            result = quantize(vectors, precision)
         as_tensor = options.get("convert_to_tensor", False)
         if not as_tensor and options.get("convert_to_numpy", True):
             return result[0] if isinstance(texts, str) else result
@@ -202,8 +186,9 @@ class EncodeMethods(ABC):
             raise ConfigError(
                 unknown_name(precision, precision, get_args(VectorPrecision), "precision")
             )
-        if (size := options.get("batch_size")) is not None:
-            check_integer("batch_size", size)
+        for name in ("batch_size", "truncate_dim"):
+            if (value := options.get(name)) is not None:
+                check_integer(name, value)
         if not isinstance(prompt := options.get("prompt"), str | None):
             raise ConfigError(f"prompt is {prompt!r}; it must be a text.")
 

@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import replace
 from multiprocessing import get_context, parent_process
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,23 +28,13 @@ from sbert_search.models.loading.folder import read_folder
 from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.text.tokens.tokenizer import TextTokenizer
 
+if TYPE_CHECKING:
+    from sbert_search.embed.embedder import Embedder
+
 T = TypeVar("T")
 # ``truncate_dim`` of the workers. It exceeds the dimensions of every model, so that workers return
 # whole vectors; the parent process truncates them.
 _ALL = 1 << 30
-
-
-class WorkerEmbedder(Protocol):
-    """The part of `Embedder` that a worker process uses."""
-
-    opened: OpenedModel[Engine]
-
-    @property
-    def batch_tokens(self) -> int:
-        """Maximum tokens of one batch of the model."""
-
-    def encode_tokens(self, tokens: TokenizedTexts) -> Vectors:
-        """Compute vectors, float32 (n, dim)."""
 
 
 class ProcessEngine:
@@ -56,7 +45,7 @@ class ProcessEngine:
     """
 
     def __init__(
-        self, embedder: Callable[..., WorkerEmbedder], devices: Sequence[str], **options: object
+        self, embedder: Callable[..., Embedder], devices: Sequence[str], **options: object
     ) -> None:
         self._workers = [_Worker(device) for device in devices]
         opened, *others = self._open_all(embedder, devices, options)
@@ -72,7 +61,7 @@ class ProcessEngine:
 
     def _open_all(
         self,
-        embedder: Callable[..., WorkerEmbedder],
+        embedder: Callable[..., Embedder],
         devices: Sequence[str],
         options: Mapping[str, object],
     ) -> list[_Opened]:
@@ -81,10 +70,6 @@ class ProcessEngine:
             for worker, device in zip(self._workers, devices, strict=True)
         ]
         return [wait() for wait in opening]
-
-    def __call__(self, tokens: TokenizedTexts) -> Vectors:
-        """Compute vectors, float32 (n, dim), on all devices."""
-        return self.start(tokens)()
 
     @property
     def beyond_calibration(self) -> float:
@@ -157,7 +142,7 @@ class _Opened(NamedTuple):
     calibration: str
 
 
-_embedders: list[WorkerEmbedder] = []  # in a worker process: its one embedder
+_embedders: list[Embedder] = []  # in a worker process: its one embedder
 
 
 def _begin(parent: Reporting) -> None:
@@ -174,7 +159,7 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _open(make: Callable[..., WorkerEmbedder], options: dict[str, object], sharers: int) -> _Opened:
+def _open(make: Callable[..., Embedder], options: dict[str, object], sharers: int) -> _Opened:
     """Open the embedder of this worker process.
 
     torch's CPU threads are divided by ``sharers``, the number of workers on the same device.
@@ -208,7 +193,7 @@ def _range_counts() -> tuple[int, int]:
 
 
 def open_processes(
-    embedder: Callable[..., WorkerEmbedder],
+    embedder: Callable[..., Embedder],
     model: object,
     devices: Sequence[str],
     **options: object,
@@ -222,7 +207,7 @@ def open_processes(
     resolved = resolve_model(model)
     folder = read_folder(resolved.path)
     engine = ProcessEngine(embedder, devices, model=resolved.path, truncate_dim=_ALL, **options)
-    opened: OpenedModel[Engine] = OpenedModel.from_folder(
-        resolved, folder, engine, engine.precision, ",".join(devices)
+    precision, calibration = engine.precision, engine.calibration
+    return OpenedModel.from_folder(
+        resolved, folder, engine, precision, ",".join(devices), calibration=calibration
     )
-    return replace(opened, calibration=engine.calibration)

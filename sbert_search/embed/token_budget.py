@@ -7,71 +7,53 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.base.progress import Advance, warn
+from sbert_search.base.progress import Advance, progress, warn
+from sbert_search.base.threads import prefetch
 from sbert_search.embed.arguments import check_integer
 from sbert_search.embed.protocol import Vectors
 from sbert_search.errors import ModelError
 from sbert_search.text.tokens.batching import token_batches
 
-W = TypeVar("W")
-Start = Callable[[NDArray[np.int64]], Callable[[], Vectors]]
+if TYPE_CHECKING:
+    from sbert_search.embed.batch_autotune import BudgetSearch
+
+Rows = NDArray[np.int64]
+Finish = Callable[[], Vectors]  # waits for results, float32 (batch, width)
+
+
+class Tokenized(Protocol):
+    """Tokenised inputs."""
+
+    @property
+    def lengths(self) -> NDArray[np.int32]:
+        """Number of tokens of each input, int32 (n,)."""
+
+
+W = TypeVar("W", bound=Tokenized)
 
 
 class StartedBatch(NamedTuple):
     """A batch that is being computed."""
 
-    # Indices of its inputs, those of the window or, from `launch_windows`, of all.
-    rows: NDArray[np.int64]
-    finish: Callable[[], Vectors]  # waits for the result, a vector or scores for each input
-
-    def collect(self, out: Vectors) -> None:
-        """Wait for the result and write it to the rows of ``out``."""
-        out[self.rows] = self.finish()
-
-
-def collect_all(started: Iterable[StartedBatch], out: Vectors) -> Vectors:
-    """Fill ``out`` with the results; start each batch before waiting for the previous batch."""
-    # The device computes one batch while the CPU prepares the next.
-    in_flight: deque[StartedBatch] = deque()
-    for batch in started:
-        in_flight.append(batch)
-        if len(in_flight) > 1:
-            in_flight.popleft().collect(out)
-    for batch in in_flight:
-        batch.collect(out)
-    return out
-
-
-def launch_windows(
-    windows: Iterable[tuple[NDArray[np.int64], W]],
-    launch: Callable[[NDArray[np.int64], W], Iterator[StartedBatch]],
-    advance: Advance,
-) -> Iterator[StartedBatch]:
-    """Start the batches of all windows without waiting between windows.
-
-    A window is a group of inputs that are tokenised together: their indices among all inputs, and
-    the tokenised inputs. ``launch`` starts the batches of one window; their `Started.rows` are
-    indices among the inputs of the window. ``advance`` is called with the number of inputs of a
-    window after all its batches are started.
-    """
-    for rows, tokenized in windows:
-        for step in launch(rows, tokenized):
-            yield StartedBatch(rows[step.rows], step.finish)
-        advance(len(rows))
+    rows: Rows  # indices of its inputs
+    finish: Finish  # the result is a vector or scores for each input
 
 
 class BatchLauncher:
     """Cuts inputs into batches and starts them; the token budget shrinks when memory runs out."""
 
-    def __init__(self, budget: int, device: str) -> None:
-        # A single input may have more tokens than the budget. The device is for messages.
-        self.budget, self.device = budget, device
+    def __init__(self, budget: int, device: str, search: BudgetSearch | None = None) -> None:
+        # A single input may have more tokens than the budget. The device is for messages. The
+        # search, if any, measures other budgets.
+        self.budget, self.device, self._search = budget, device, search
         self._pid = os.getpid()
 
     @property
@@ -79,8 +61,75 @@ class BatchLauncher:
         """Number of inputs to tokenise together: at least 1,024, and a batch of 16-token inputs."""
         return max(1024, self.budget // 16)
 
+    def compute(
+        self,
+        sizes: Sequence[int],
+        tokenize: Callable[[Rows], W],
+        start: Callable[[W, Rows], Finish],
+        out: Vectors,
+        *,
+        shown: tuple[str, str] | None = None,
+        most: int | None = None,
+    ) -> Vectors:
+        """Fill the rows of ``out`` with the results of all inputs, the largest inputs first.
+
+        ``tokenize`` gets the indices of some inputs. If there is more than one window of inputs, it
+        runs in a thread, ahead of the batches. ``sizes`` are rough sizes of the inputs. ``shown``
+        has the label and the unit of the progress on stderr; None: no progress. The other arguments
+        are those of `collect`.
+        """
+        windows = self._windows(sizes, tokenize)
+        if len(sizes) > self.window:
+            windows = prefetch(windows)
+        bar = progress(shown[0], len(sizes), shown[1]) if shown else nullcontext()
+        with bar as advance, closing(windows):
+            return self.collect(windows, start, out, advance=advance, most=most)
+
+    def _windows(
+        self, sizes: Sequence[int], tokenize: Callable[[Rows], W]
+    ) -> Generator[tuple[Rows, W]]:
+        """Yield the indices of some inputs and these inputs tokenised, the largest inputs first."""
+        order, window = np.argsort(-np.array(sizes, np.int64), kind="stable"), self.window
+        for start in range(0, len(sizes), window):
+            rows = order[start : start + window]
+            yield rows, tokenize(rows)
+
+    def collect(
+        self,
+        windows: Iterable[tuple[Rows, W]],
+        start: Callable[[W, Rows], Finish],
+        out: Vectors,
+        *,
+        advance: Advance | None = None,
+        most: int | None = None,
+    ) -> Vectors:
+        """Fill the rows of ``out`` with the results of tokenised inputs, all columns that it has.
+
+        A window is a group of inputs: their indices among all inputs, and the tokenised inputs.
+        Each batch is started before the previous one is waited for, so that the device computes one
+        while the CPU prepares the next; ``start`` and ``most`` are those of `launch`, and ``start``
+        gets the window too. ``advance`` is called with the number of inputs of a window after all
+        its batches are started.
+        """
+        in_flight: deque[StartedBatch] = deque()
+        for rows, inputs in windows:
+            for batch in self.launch(inputs.lengths, partial(start, inputs), most=most):
+                in_flight.append(StartedBatch(rows[batch.rows], batch.finish))
+                if len(in_flight) > 1:
+                    done = in_flight.popleft()
+                    out[done.rows] = done.finish()[:, : out.shape[1]]
+            if advance is not None:
+                advance(len(rows))
+        for done in in_flight:
+            out[done.rows] = done.finish()[:, : out.shape[1]]
+        return out
+
     def launch(
-        self, lengths: NDArray[np.int32], start: Start, *, most: int | None = None
+        self,
+        lengths: NDArray[np.int32],
+        start: Callable[[Rows], Finish],
+        *,
+        most: int | None = None,
     ) -> Iterator[StartedBatch]:
         """Cut inputs into batches and start one batch each time the iterator is advanced.
 
@@ -97,6 +146,8 @@ class BatchLauncher:
             )
         if most is not None:
             check_integer("batch_size", most)
+        if self._search is not None:
+            self._search.see(lengths, lambda rows: start(rows)())
         waiting = deque(token_batches(lengths, self.budget, most=most))
         while waiting:
             before = self.budget
@@ -108,7 +159,7 @@ class BatchLauncher:
                 )
 
     def _start(
-        self, rows: NDArray[np.int64], lengths: NDArray[np.int32], start: Start
+        self, rows: Rows, lengths: NDArray[np.int32], start: Callable[[Rows], Finish]
     ) -> Iterator[StartedBatch]:
         """Start one batch; if memory runs out, halve the batch and lower the budget."""
         try:

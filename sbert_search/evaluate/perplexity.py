@@ -14,8 +14,8 @@ from sbert_search.base.arrays import Ints
 from sbert_search.base.progress import progress
 from sbert_search.errors import ConfigError, EvaluationError
 from sbert_search.models.encoder.packed import PackedTokens
+from sbert_search.models.logit_losses import token_cross_entropy
 from sbert_search.models.pretraining import MaskedBatch, MaskedLanguageModel
-from sbert_search.models.token_losses import token_cross_entropy
 from sbert_search.text.documents import CorpusReader
 from sbert_search.text.tokens.masking import MaskSettings
 from sbert_search.text.tokens.mlm_dataset import MaskedCorpus

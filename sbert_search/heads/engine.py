@@ -104,8 +104,7 @@ def open_head(
 
 
 def _load(folder: ModelFolder) -> HeadEngine:
-    listed = folder.transformer.get("architectures")
-    architecture = str(listed[0]) if isinstance(listed, list) and listed else "(not named)"
+    architecture = folder.class_name
     for ending, load in _LOADERS.items():
         if architecture.endswith(ending):
             require_loadable(folder)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from functools import cached_property, partial
 from numbers import Real
 from pathlib import Path
@@ -13,13 +12,11 @@ from types import NoneType
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sbert_search.base.progress import progress
-from sbert_search.base.threads import prefetch
 from sbert_search.embed.arguments import check_batch_tokens, check_integer
 from sbert_search.embed.protocol import Vectors
-from sbert_search.embed.token_budget import BatchLauncher, StartedBatch, collect_all, launch_windows
+from sbert_search.embed.token_budget import BatchLauncher, Finish, Rows
 from sbert_search.errors import ConfigError, CorpusError, ModelError
 from sbert_search.heads.calibration import probabilities
 from sbert_search.heads.engine import Head, open_head, per_token_logits, require_finite
@@ -217,28 +214,19 @@ class Predictor:
             if not isinstance(text, str) and not _is_pair(text, (str, NoneType)):
                 raise CorpusError(f"{excerpt(str(text))} is no text and no pair of texts.")
         pairs = [(text, None) if isinstance(text, str) else text for text in texts]
-        out = np.empty((len(pairs), len(self.labels)), dtype=np.float32)
 
-        def windows() -> Iterator[tuple[NDArray[np.int64], EncodedPairs]]:
-            sizes = [-len(first) - len(second or "") for first, second in pairs]
-            order = np.argsort(sizes, kind="stable")
-            for start in range(0, len(pairs), self._launcher.window):
-                rows = order[start : start + self._launcher.window]
-                yield rows, model.encode([pairs[row] for row in rows])
+        def start(encoded: EncodedPairs, rows: Rows) -> Finish:
+            taken = encoded.take(rows)
+            return self._engine.launch(taken.ids, model.segments(taken))
 
-        def launch(rows: NDArray[np.int64], encoded: EncodedPairs) -> Iterator[StartedBatch]:
-            def start(part: NDArray[np.int64]) -> Callable[[], Vectors]:
-                taken = encoded.take(part)
-                return self._engine.launch(taken.ids, model.segments(taken))
-
-            return self._launcher.launch(encoded.lengths, start)
-
-        fits = len(pairs) <= self._launcher.window
-        with (
-            progress("Classifying", len(pairs), "texts", hidden=not show_progress_bar) as advance,
-            closing(prefetch(windows(), single=fits)) as waiting,
-        ):
-            return require_finite(collect_all(launch_windows(waiting, launch, advance), out))
+        logits = self._launcher.compute(
+            [len(first) + len(second or "") for first, second in pairs],
+            lambda rows: model.encode([pairs[row] for row in rows]),
+            start,
+            np.empty((len(pairs), len(self.labels)), dtype=np.float32),
+            shown=("Classifying", "texts") if show_progress_bar else None,
+        )
+        return require_finite(logits)
 
     def tag(self, texts: Sequence[str], *, show_progress_bar: bool = False) -> list[TextEntities]:
         """Find the entities of texts; a long text is read in overlapping parts.

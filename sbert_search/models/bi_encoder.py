@@ -12,7 +12,13 @@ from sbert_search.base import files
 from sbert_search.errors import ConfigError, ModelError, WeightsError
 from sbert_search.models.encoder.encoder import Encoder
 from sbert_search.models.encoder.packed import PackedTokens
-from sbert_search.models.encoder.weights import WEIGHTS, load_encoder, read_tensors, save_encoder
+from sbert_search.models.encoder.weights import (
+    WEIGHTS,
+    load_encoder,
+    published_state,
+    read_tensors,
+    save_encoder,
+)
 from sbert_search.models.heads import (
     AT_ONCE,
     ATTENTION_MEAN,
@@ -125,7 +131,7 @@ class BiEncoder(nn.Module):
         write_legacy_form(path, description)
         for index, part in enumerate(self.head, start=2):
             if isinstance(part, Dense):
-                state = {f"linear.{name}": t.cpu() for name, t in part.linear.state_dict().items()}
+                state = published_state({"linear": part.linear})
                 folder = path / description.modules[index].folder
                 files.write_new(folder / WEIGHTS, safetensors.torch.save(state, {"format": "pt"}))
 

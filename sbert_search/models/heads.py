@@ -106,6 +106,7 @@ class SequenceHead:
     dense: str | None  # linear layer before the last layer; None: the pooler of the encoder
     activation: type[nn.Module]  # after ``dense`` or the pooler
     out: str  # last layer
+    activation_key: str = ""  # key of ``config.json`` that may name another activation
 
 
 SEQUENCE_HEADS = {
@@ -121,7 +122,11 @@ SEQUENCE_HEADS = {
         "DistilBertForSequenceClassification", "pre_classifier", nn.ReLU, "classifier"
     ),
     "deberta": SequenceHead(
-        "DebertaForSequenceClassification", "pooler.dense", nn.GELU, "classifier"
+        "DebertaForSequenceClassification",
+        "pooler.dense",
+        nn.GELU,
+        "classifier",
+        activation_key="pooler_hidden_act",
     ),
 }
 
@@ -153,7 +158,7 @@ def pool(hidden_states: Tensor, tokens: PackedTokens, modes: Sequence[str]) -> T
     if _saves_launches(hidden_states) and AT_ONCE.keys() >= set(modes):
         return torch.cat([AT_ONCE[mode](hidden_states, tokens) for mode in modes], dim=-1)
     parts = []
-    runs = torch.split(hidden_states, [run.texts * run.length for run in tokens.runs])
+    runs = torch.split(hidden_states, tokens.run_sizes)
     for run, rows in zip(tokens.runs, runs, strict=True):
         states = rows.view(run.texts, run.length, -1)
         parts.append(torch.cat([POOLINGS[mode](states) for mode in modes], dim=-1))

@@ -12,17 +12,13 @@ from torch import Tensor, nn
 from sbert_search.errors import ConfigError
 from sbert_search.models.encoder.config import EncoderConfig
 from sbert_search.models.encoder.encoder import ACTIVATIONS, Encoder
-from sbert_search.models.encoder.weights import Checkpoint, save_encoder
+from sbert_search.models.encoder.weights import Checkpoint, published_state, save_encoder
 from sbert_search.models.pretraining import MaskedBatch, MaskedLanguageModel
 from sbert_search.models.token_heads import fill_fresh
 from sbert_search.text.tokens.tokenizer import TextTokenizer
 
-_SHARED = (
-    "word",
-    "position",
-    "token_type",
-    "norm",
-)  # modules of `Embeddings` that both encoders share
+# Modules of `Embeddings` that both encoders share.
+_SHARED = ("word", "position", "token_type", "norm")
 _SHARED_NAMES = tuple(f"encoder.embeddings.{name}." for name in _SHARED)
 _HEAD = "discriminator_predictions"
 GENERATOR = "generator"
@@ -95,23 +91,22 @@ class ReplacedTokenModel(nn.Module):
     def save(self, path: str | Path) -> None:
         """Write the discriminator as ElectraForPreTraining, the generator into `GENERATOR`."""
         path = Path(path)
-        layers = {"dense": self.dense, "dense_prediction": self.out}
-        head = {
-            f"{_HEAD}.{name}.{part}": tensor.cpu()
-            for name, layer in layers.items()
-            for part, tensor in layer.state_dict().items()
-        }
         settings = {"architectures": ["ElectraForPreTraining"]}
+        head = published_state(self._layers())
         save_encoder(self.encoder, path, head=head, settings=settings)
         self.tokenizer.save(path, segments=self.encoder.config.token_type_vocab > 1)
         self.generator.save(path / GENERATOR)
 
     def take_head(self, read: Checkpoint) -> None:
         """Load the weights of the discriminator's head, if the checkpoint has them."""
-        for name, layer in (("dense", self.dense), ("dense_prediction", self.out)):
-            names = {part: f"{_HEAD}.{name}.{part}" for part in ("weight", "bias")}
+        for name, layer in self._layers().items():
+            names = {part: f"{name}.{part}" for part in ("weight", "bias")}
             if set(names.values()) <= read.head.keys():
                 layer.load_state_dict({part: read.head[name] for part, name in names.items()})
+
+    def _layers(self) -> dict[str, nn.Linear]:
+        """Return the layers of the discriminator's head by published name."""
+        return {f"{_HEAD}.dense": self.dense, f"{_HEAD}.dense_prediction": self.out}
 
     def take_generator(self, read: Checkpoint) -> None:
         """Load a trained generator of the same shape, except for the shared embeddings."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Self, get_args
 
@@ -12,17 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sbert_search.config import unknown_name
-from sbert_search.errors import CorpusError, ModelError, WeightsError
-from sbert_search.models.bi_encoder import check_tokenizer
+from sbert_search.errors import CorpusError, ModelError
 from sbert_search.models.encoder.encoder import Encoder
 from sbert_search.models.encoder.packed import PackedTokens
-from sbert_search.models.encoder.weights import (
-    Checkpoint,
-    first_names,
-    load_encoder,
-    read_checkpoint,
-    save_encoder,
-)
+from sbert_search.models.head_model import HeadModel, start_encoder, with_pooler
 from sbert_search.models.heads import (
     AT_ONCE,
     LINEAR_RANGES,
@@ -31,15 +23,14 @@ from sbert_search.models.heads import (
     make_activation,
     pool,
 )
-from sbert_search.models.loading.folder import ModelFolder, load_tokenizer, read_folder
+from sbert_search.models.loading.folder import ModelFolder, read_folder
 from sbert_search.models.loading.modules import pooling_modes
 from sbert_search.models.loading.native_support import (
-    gets_segment_ids,
     pair_activation,
-    why_no_native_head,
     why_no_native_pairs,
 )
-from sbert_search.models.side_file import Pooling, SideFile, read_side_file, write_side_file
+from sbert_search.models.side_file import Pooling, SideFile, read_side_file
+from sbert_search.models.token_heads import fill_fresh
 from sbert_search.text.labelled.texts import LabelKind
 from sbert_search.text.tokens.tokenizer import EncodedPairs, TextTokenizer
 
@@ -51,8 +42,15 @@ PROBLEM_TYPES: Mapping[LabelKind, str] = {
 """Value of ``problem_type`` in ``config.json``, by the kind of label that a model predicts."""
 
 
-class SequenceClassifier(nn.Module):
-    """A classifier or regressor of texts, or of pairs of texts."""
+class SequenceClassifier(HeadModel):
+    """A classifier or regressor of texts, or of pairs of texts.
+
+    From a saved folder, transformers computes the same logits if ``pooling`` is "cls" and
+    ``unit_length`` is false. Otherwise it computes other logits, since its classifiers always read
+    the first token as it is.
+    """
+
+    TASK = "ForSequenceClassification"
 
     def __init__(
         self,
@@ -64,26 +62,22 @@ class SequenceClassifier(nn.Module):
         segments: bool = True,
         side: SideFile | None = None,
     ) -> None:
-        super().__init__()
-        check_tokenizer(encoder, tokenizer)
+        side = SideFile() if side is None else side
+        super().__init__(encoder, tokenizer, labels=labels, segments=segments, side=side)
         if kind not in get_args(LabelKind):
             raise ModelError(unknown_name(kind, kind, get_args(LabelKind), "kind of classifier"))
-        side = SideFile() if side is None else side
         hidden, self.layout = encoder.config.hidden_size, SEQUENCE_HEADS[encoder.config.layout]
         if self.layout.dense is None and encoder.pooler is None:
             raise ModelError(
                 f"A classifier of the layout {encoder.config.layout!r} reads the pooler; make the "
                 "encoder with pooler=True."
             )
-        self.encoder, self.tokenizer, self.labels = encoder, tokenizer, tuple(labels)
         self.kind: LabelKind = kind  # one class, several (any number of) classes, or a number
         # How the states of the tokens become the state that the head reads.
         self.pooling: Pooling = side.pooling
         self.unit_length = side.unit_length  # whether that state is scaled to norm 1
-        # `forward` does not apply the temperature. The threshold is the lowest probability at which
-        # a class is predicted, for the kind "several".
-        self.temperature, self.threshold = side.temperature, side.threshold
-        self.gets_segment_ids = segments and encoder.config.token_type_vocab > 1
+        # The lowest probability at which a class is predicted, for the kind "several".
+        self.threshold = side.threshold
         # None: the pooler.
         self.dense = None if self.layout.dense is None else nn.Linear(hidden, hidden)
         self.dense_activation = self.layout.activation()
@@ -91,8 +85,7 @@ class SequenceClassifier(nn.Module):
         self.out = nn.Linear(hidden, len(self.labels))
         for layer in (self.dense, self.out):
             if layer is not None:
-                nn.init.normal_(layer.weight, std=encoder.config.initializer_range)
-                nn.init.zeros_(layer.bias)
+                fill_fresh(layer, encoder.config)
 
     @property
     def needs_only_starts(self) -> bool:
@@ -165,50 +158,31 @@ class SequenceClassifier(nn.Module):
         """Pack encoded texts or pairs into a batch, on the CPU."""
         return PackedTokens.from_lists(encoded.ids, self.segments(encoded))
 
-    def save(self, path: str | Path) -> None:
-        """Write a folder that transformers loads as a sequence classifier.
-
-        If ``pooling`` is "cls" and ``unit_length`` is false, transformers computes the same logits.
-        Otherwise it computes other logits, since its classifiers always read the first token as it
-        is.
-        """
-        path = Path(path)
-        save_encoder(self.encoder, path, head=self._head(), settings=self._settings())
-        self.tokenizer.save(path, segments=self.gets_segment_ids)
-        side = SideFile(
+    def _side(self) -> SideFile:
+        return SideFile(
             pooling=self.pooling,
             unit_length=self.unit_length,
             temperature=self.temperature,
             threshold=self.threshold,
         )
-        write_side_file(path, side)
 
     def _settings(self) -> dict[str, object]:
-        return {
-            "architectures": [self.layout.architecture],
-            "id2label": {str(n): label for n, label in enumerate(self.labels)},
-            "label2id": {label: n for n, label in enumerate(self.labels)},
-            "problem_type": PROBLEM_TYPES[self.kind],
-        }
+        return super()._settings() | {"problem_type": PROBLEM_TYPES[self.kind]}
 
-    def _head(self) -> dict[str, Tensor]:
-        return {
-            f"{name}.{part}": tensor.cpu()
-            for name, layer in self._layers().items()
-            for part, tensor in layer.state_dict().items()
-        }
+    def _take_settings(self, settings: Mapping[str, object], path: Path) -> None:
+        stated = settings.get("problem_type")
+        kinds: dict[object, LabelKind] = {name: kind for kind, name in PROBLEM_TYPES.items()}
+        kinds[None] = "number" if len(self.labels) == 1 else "class"
+        if not isinstance(stated, str | None) or stated not in kinds:
+            where = path / "config.json"
+            raise ModelError(f"{where}: problem_type is {stated!r}, which is unknown.")
+        self.kind = kinds[stated]
 
     def _layers(self) -> dict[str, nn.Linear]:
-        """Return the layers after the encoder by published name."""
         layers = {self.layout.out: self.out}
         if self.dense is not None and self.layout.dense is not None:
             layers[self.layout.dense] = self.dense
         return layers
-
-    @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Load a folder with a sequence classifier, in float32 on the CPU."""
-        return cls.from_folder(read_folder(Path(path)))
 
     @classmethod
     def start(
@@ -231,24 +205,9 @@ class SequenceClassifier(nn.Module):
         return cls(with_pooler(encoder, pooled), tokenizer, labels=labels, kind=kind, side=side)
 
     @classmethod
-    def from_folder(cls, folder: ModelFolder) -> Self:
-        """Load a model as `load` does, from a folder that `read_folder` has read."""
-        head = SEQUENCE_HEADS.get(folder.description.architecture)
-        architecture = "" if head is None else head.architecture
-        if reason := why_no_native_head(folder, architecture):
-            raise ModelError(f"{folder.path}: {reason}. Use a folder of a sequence classifier.")
-        read = read_checkpoint(folder.transformer_path)
-        labels = read_labels(read, SEQUENCE_HEADS[read.encoder.config.layout].out, folder.path)
-        model = cls(
-            read.encoder,
-            load_tokenizer(folder),
-            labels=labels,
-            kind=_kind(read, len(labels), folder.path),
-            segments=gets_segment_ids(folder),
-            side=read_side_file(folder.path),
-        )
-        fill_head(model._layers(), read, folder.path)
-        return model.eval()
+    def _published(cls, layout: str) -> tuple[str, str]:
+        head = SEQUENCE_HEADS.get(layout)
+        return ("", "") if head is None else (head.architecture, head.out)
 
 
 def trained_pooling(path: str | Path) -> tuple[Pooling, bool]:
@@ -266,67 +225,6 @@ def trained_pooling(path: str | Path) -> tuple[Pooling, bool]:
     modes = [mode for each in modules if each.kind == "Pooling" for mode in pooling_modes(each)]
     known = [mode for mode in get_args(Pooling) if mode in modes[:1]]
     return (known[0] if known else "cls"), folder.description.normalize
-
-
-def start_encoder(
-    path: str | Path, max_len: int | None, *, random_weights: bool
-) -> tuple[Encoder, TextTokenizer]:
-    """Load encoder and tokenizer for a new head, as `SequenceClassifier.start` does."""
-    folder = read_folder(Path(path))
-    encoder, tokenizer = load_encoder(folder.transformer_path), load_tokenizer(folder)
-    if random_weights:
-        encoder = Encoder(encoder.config)
-    if max_len is not None:
-        tokenizer = TextTokenizer(tokenizer.backend, max_len, folder=tokenizer.folder)
-    return encoder, tokenizer
-
-
-def with_pooler(encoder: Encoder, pooler: bool) -> Encoder:
-    """Return the encoder with or without a pooler; a pooler that is added has random weights."""
-    if (encoder.pooler is not None) == pooler:
-        return encoder
-    other = Encoder(replace(encoder.config, pooler=pooler))
-    other.load_state_dict(encoder.state_dict(), strict=False)
-    return other
-
-
-def read_labels(read: Checkpoint, out: str, path: Path) -> list[str]:
-    """Return the names of the outputs of the last layer, ``out``; LABEL_n if class n has none."""
-    if f"{out}.weight" not in read.head:
-        raise WeightsError(f"{path} holds no {out}.weight; it is not a classifier.")
-    names = read.settings.get("id2label")
-    names = names if isinstance(names, dict) else {}
-    count = read.head[f"{out}.weight"].shape[0]
-    return [str(names.get(str(n), f"LABEL_{n}")) for n in range(count)]
-
-
-def fill_head(layers: Mapping[str, nn.Linear], read: Checkpoint, path: Path) -> None:
-    """Load the weights of a head into ``layers``, a mapping from published names to layers."""
-    for name, layer in layers.items():
-        state = {part: read.head.get(f"{name}.{part}") for part in ("weight", "bias")}
-        try:
-            layer.load_state_dict(state)
-        except (RuntimeError, AttributeError) as error:
-            raise WeightsError(f"{path}: {name} does not fit: {error}") from error
-    parts = {f"{name}.{part}" for name in layers for part in ("weight", "bias")}
-    prefixes = {name.partition(".")[0] for name in layers}
-    left = [n for n in read.head if n not in parts and n.partition(".")[0] in prefixes]
-    if left:
-        raise WeightsError(
-            f"{path}: the head does not use {first_names(sorted(left))} of the weights. "
-            "Take config.json and weights from one model."
-        )
-
-
-def _kind(read: Checkpoint, n_labels: int, path: Path) -> LabelKind:
-    """Return the kind of label by ``problem_type``; without it, one label means a number."""
-    stated = read.settings.get("problem_type")
-    if stated is None:
-        return "number" if n_labels == 1 else "class"
-    for kind, problem_type in PROBLEM_TYPES.items():
-        if stated == problem_type:
-            return kind
-    raise ModelError(f"{path / 'config.json'}: problem_type is {stated!r}, which is unknown.")
 
 
 class CrossEncoder(SequenceClassifier):

@@ -21,6 +21,7 @@ from sbert_search.base import files
 from sbert_search.base.tensors import write_tensors
 from sbert_search.config import from_mapping, to_mapping
 from sbert_search.errors import ConfigError, ModelError, WeightsError
+from sbert_search.models.loading.modules import read_object
 
 SETTINGS = "sbert_search.json"
 TENSORS = "sbert_search.safetensors"
@@ -69,13 +70,9 @@ def read_side_file(folder: Path) -> SideFile:
     if not path.is_file():
         return SideFile()
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(values, dict):
-            raise ConfigError("it is no JSON object.")
-        return from_mapping(SideFile, values)
-    except (OSError, ValueError, RecursionError, ConfigError) as error:
-        stop = "" if str(error).endswith((".", "?")) else "."
-        raise ModelError(f"{path} cannot be used: {error}{stop} Save the model again.") from error
+        return from_mapping(SideFile, read_object(path))
+    except ConfigError as error:
+        raise ModelError(f"{path} cannot be used: {error} Save the model again.") from error
 
 
 def write_side_file(folder: Path, side: SideFile) -> None:

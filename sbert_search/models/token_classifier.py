@@ -11,36 +11,20 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from sbert_search.errors import ModelError
-from sbert_search.models.bi_encoder import check_tokenizer
 from sbert_search.models.encoder.encoder import Encoder
 from sbert_search.models.encoder.layouts import LAYOUTS
 from sbert_search.models.encoder.packed import PackedTokens
-from sbert_search.models.encoder.weights import Checkpoint, read_checkpoint, save_encoder
-from sbert_search.models.loading.folder import ModelFolder, load_tokenizer, read_folder
-from sbert_search.models.loading.native_support import gets_segment_ids, why_no_native_head
-from sbert_search.models.sequence_classifier import (
-    fill_head,
-    read_labels,
-    start_encoder,
-    with_pooler,
-)
-from sbert_search.models.side_file import (
-    SideFile,
-    read_side_file,
-    read_side_tensors,
-    write_side_file,
-    write_side_tensors,
-)
+from sbert_search.models.head_model import HeadModel, start_encoder, with_pooler
+from sbert_search.models.loading.folder import ModelFolder
+from sbert_search.models.side_file import SideFile, read_side_tensors, write_side_tensors
 from sbert_search.models.token_heads import LinearChainCrf, fill_fresh
 from sbert_search.tag_schemes import Scheme, detect_scheme, split_tag
 from sbert_search.text.tokens.tokenizer import TextTokenizer
 
 
-class PerTokenModel(nn.Module):
+class PerTokenModel(HeadModel):
     """An encoder without a pooler and one linear layer, which gives logits for each token."""
 
-    TASK: ClassVar[str]  # end of the name of the class in transformers
     OUT: ClassVar[str]  # published name of the linear layer
 
     def __init__(
@@ -52,12 +36,9 @@ class PerTokenModel(nn.Module):
         segments: bool = True,
         side: SideFile | None = None,
     ) -> None:
-        super().__init__()
-        check_tokenizer(encoder, tokenizer)
-        self.encoder, self.tokenizer = with_pooler(encoder, False), tokenizer
-        self.labels, self.side = tuple(labels), SideFile() if side is None else side
-        self.temperature = self.side.temperature  # `forward` does not apply it
-        self.gets_segment_ids = segments and encoder.config.token_type_vocab > 1
+        self.side = SideFile() if side is None else side
+        encoder = with_pooler(encoder, False)
+        super().__init__(encoder, tokenizer, labels=labels, segments=segments, side=self.side)
         self.dropout = nn.Dropout(encoder.config.hidden_dropout)
         self.out = nn.Linear(encoder.config.hidden_size, len(self.labels))
         fill_fresh(self.out, encoder.config)
@@ -81,52 +62,14 @@ class PerTokenModel(nn.Module):
         logits: Tensor = self.out(self.dropout(states).to(self.out.weight.dtype))
         return logits
 
-    def save(self, path: str | Path) -> None:
-        """Write a folder from which transformers computes the same logits."""
-        path = Path(path)
-        head = {f"{self.OUT}.{name}": part.cpu() for name, part in self.out.state_dict().items()}
-        settings = {
-            "architectures": [_architecture(self.encoder.config.layout, self.TASK)],
-            "id2label": {str(n): label for n, label in enumerate(self.labels)},
-            "label2id": {label: n for n, label in enumerate(self.labels)},
-        }
-        save_encoder(self.encoder, path, head=head, settings=settings)
-        self.tokenizer.save(path, segments=self.gets_segment_ids)
-        write_side_file(path, self._side())
-
-    def _side(self) -> SideFile:
-        """Return the settings that ``config.json`` cannot hold."""
-        raise NotImplementedError
+    def _layers(self) -> dict[str, nn.Linear]:
+        return {self.OUT: self.out}
 
     @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Load a folder of this package or of transformers, in float32 on the CPU."""
-        return cls.from_folder(read_folder(Path(path)))
-
-    @classmethod
-    def from_folder(cls, folder: ModelFolder) -> Self:
-        """Load a model as `load` does, from a folder that `read_folder` has read."""
-        layout = LAYOUTS.get(folder.description.architecture)
-        architecture = "" if layout is None else _architecture(layout.model_type, cls.TASK)
-        if reason := why_no_native_head(folder, architecture):
-            raise ModelError(
-                f"{folder.path}: {reason}. Use a folder of {architecture or cls.TASK}."
-            )
-        read = read_checkpoint(folder.transformer_path)
-        model = cls._of(folder, read)
-        fill_head({cls.OUT: model.out}, read, folder.path)
-        return model.eval()
-
-    @classmethod
-    def _of(cls, folder: ModelFolder, read: Checkpoint) -> Self:
-        """Make the model of a folder; only its last layer still has random weights."""
-        return cls(
-            read.encoder,
-            load_tokenizer(folder),
-            labels=read_labels(read, cls.OUT, folder.path),
-            segments=gets_segment_ids(folder),
-            side=read_side_file(folder.path),
-        )
+    def _published(cls, layout: str) -> tuple[str, str]:
+        if layout not in LAYOUTS:
+            return "", cls.OUT
+        return LAYOUTS[layout].architecture.removesuffix("Model") + cls.TASK, cls.OUT
 
     @classmethod
     def start(
@@ -171,7 +114,7 @@ class TokenClassifier(PerTokenModel):
         return chosen
 
     def save(self, path: str | Path) -> None:
-        """Write a folder as `PerTokenModel.save` does, and the CRF to a further file in it."""
+        """Write a folder as `HeadModel.save` does, and the CRF to a further file in it."""
         super().save(path)
         if self.crf is not None:
             write_side_tensors(Path(path), self.crf.state_dict(prefix="crf."))
@@ -196,10 +139,6 @@ def _scheme(labels: Sequence[str]) -> Scheme | None:
     except ValueError:
         return None
     return detect_scheme(labels) if "B" in prefixes or "U" in prefixes else None
-
-
-def _architecture(layout: str, task: str) -> str:
-    return LAYOUTS[layout].architecture.removesuffix("Model") + task
 
 
 _LABELS = ("LABEL_0", "LABEL_1")  # the names that transformers gives to start and end

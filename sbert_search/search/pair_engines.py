@@ -14,8 +14,7 @@ from sbert_search.base.device import Precision, plain_memory_errors
 from sbert_search.base.progress import note
 from sbert_search.base.verdicts import Verdict
 from sbert_search.embed.arguments import CalibrationTexts
-from sbert_search.embed.engines.int8 import packed_batches
-from sbert_search.embed.engines.native import PackedEngine
+from sbert_search.embed.engines.native import PackedEngine, packed_batches
 from sbert_search.embed.engines.opening import describe_object, open_folder
 from sbert_search.embed.engines.protocol import (
     SELF_CHECK_TEXTS,
@@ -188,8 +187,7 @@ def open_pair_model(
 def _load(folder: ModelFolder, engine: EngineName) -> PairEngine:
     """Load a model on the CPU in fp32."""
     require_kind(folder, "CrossEncoder")
-    listed = folder.transformer.get("architectures")
-    architecture = str(listed[0]) if isinstance(listed, list) and listed else "(not named)"
+    architecture = folder.class_name
     if not architecture.endswith(_CLASSIFIERS):
         raise ModelError(
             f"{folder.path} is not a cross-encoder: its architecture {architecture} does not score "

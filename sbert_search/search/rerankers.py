@@ -6,20 +6,17 @@ Modeling, section 3, MaxP (arXiv:1905.09217).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NotRequired, Protocol, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, NamedTuple, NotRequired, Protocol, TypedDict, Unpack, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.base.progress import progress
-from sbert_search.base.threads import prefetch
 from sbert_search.embed.arguments import CalibrationTexts, check_batch_tokens, check_calibrate
 from sbert_search.embed.protocol import Vectors
-from sbert_search.embed.token_budget import BatchLauncher, StartedBatch, collect_all, launch_windows
+from sbert_search.embed.token_budget import BatchLauncher, Finish, Rows
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.models.loading.identity import ModelIdentity
 
@@ -175,17 +172,19 @@ class Reranker:
         single = len(given) == 2 and isinstance(given[0], str)
         several = cast("list[Pair]", [pairs] if single else given)
         _require_pairs(several)
-        scores = np.empty((len(several), self.num_labels), dtype=np.float32)
 
-        def launch(rows: NDArray[np.int64], encoded: EncodedPairs) -> Iterator[StartedBatch]:
-            return self._launch([several[row] for row in rows], encoded, batch_size)
+        def tokenize(rows: Rows) -> _Window:
+            some = [several[row] for row in rows]
+            return _Window(some, self.tokenizer.encode_pairs(some))
 
-        fits = len(several) <= self._launcher.window
-        with (
-            progress("Scoring", len(several), "pairs", hidden=not show_progress_bar) as advance,
-            closing(prefetch(self._windows(several), single=fits)) as windows,
-        ):
-            collect_all(launch_windows(windows, launch, advance), scores)
+        scores = self._launcher.compute(
+            [len(first) + len(second) for first, second in several],
+            tokenize,
+            self._start,
+            np.empty((len(several), self.num_labels), dtype=np.float32),
+            shown=("Scoring", "pairs") if show_progress_bar else None,
+            most=batch_size,
+        )
         if apply_softmax and self.num_labels > 1:
             scores = np.exp(scores - scores.max(axis=1, keepdims=True))
             scores /= scores.sum(axis=1, keepdims=True)
@@ -216,7 +215,8 @@ class Reranker:
             Float32 (n,), or (n, labels) for a model with several labels.
         """
         scores = np.empty((len(pairs), self.num_labels), dtype=np.float32)
-        collect_all(self._launch(pairs, encoded, batch_size), scores)
+        window = np.arange(len(pairs)), _Window(pairs, encoded)
+        self._launcher.collect([window], self._start, scores, most=batch_size)
         return scores[:, 0] if self.num_labels == 1 else scores
 
     def rank(
@@ -258,21 +258,20 @@ class Reranker:
             return [{**hit, "text": documents[hit["corpus_id"]]} for hit in ranked]
         return ranked
 
-    def _launch(
-        self, pairs: Sequence[Pair], encoded: EncodedPairs, batch_size: int | None
-    ) -> Iterator[StartedBatch]:
-        def start(rows: NDArray[np.int64]) -> Callable[[], Vectors]:
-            return self._engine.start([pairs[row] for row in rows], encoded.take(rows))
+    def _start(self, window: _Window, rows: Rows) -> Finish:
+        pairs = [window.pairs[row] for row in rows]
+        return self._engine.start(pairs, window.encoded.take(rows))
 
-        return self._launcher.launch(encoded.lengths, start, most=batch_size)
 
-    def _windows(self, pairs: Sequence[Pair]) -> Iterator[tuple[NDArray[np.int64], EncodedPairs]]:
-        """Yield groups ("windows") of pairs, the longest first: their indices, and their tokens."""
-        order = np.argsort([-len(first) - len(second) for first, second in pairs], kind="stable")
-        size = self._launcher.window
-        for start in range(0, len(pairs), size):
-            rows = order[start : start + size]
-            yield rows, self.tokenizer.encode_pairs([pairs[row] for row in rows])
+class _Window(NamedTuple):
+    """Pairs that are tokenised together, and their tokens."""
+
+    pairs: Sequence[Pair]
+    encoded: EncodedPairs
+
+    @property
+    def lengths(self) -> NDArray[np.int32]:
+        return self.encoded.lengths
 
 
 # If the query leaves room for fewer tokens than this in a window, the text is not split into

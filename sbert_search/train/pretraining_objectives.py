@@ -11,14 +11,14 @@ from torch import Tensor, nn
 
 from sbert_search.declared import Bounds, check
 from sbert_search.errors import ConfigError
-from sbert_search.models.pretraining import MaskedBatch, MaskedLanguageModel, MaskedLMOutput
-from sbert_search.models.replaced_token_detection import ReplacedTokenModel
-from sbert_search.models.token_losses import (
+from sbert_search.models.logit_losses import (
     cosine_loss,
     replaced_token_loss,
     soft_target_loss,
     token_cross_entropy,
 )
+from sbert_search.models.pretraining import MaskedBatch, MaskedLanguageModel, MaskedLMOutput
+from sbert_search.models.replaced_token_detection import ReplacedTokenModel
 from sbert_search.train.loop.objective import Batch, Losses, Sum
 
 Unit = Literal["masked", "texts", "tokens"]

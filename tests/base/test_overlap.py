@@ -41,14 +41,6 @@ def test_the_source_runs_ahead_by_the_depth_and_no_further() -> None:
     assert alive() == []
 
 
-def test_a_single_item_is_made_without_a_thread() -> None:
-    made, closed = list[int](), list[str]()
-    with closing(prefetch(counting(1, made, closed), single=True)) as items:
-        assert next(items) == 0
-    assert closed == [threading.current_thread().name]
-    assert list(prefetch([], single=True)) == []
-
-
 def test_an_error_comes_after_the_items_before_it() -> None:
     def failing() -> Iterator[int]:
         yield 1

@@ -43,7 +43,6 @@ UNUSED = (
     "sbert_search.index.writer",
     "sbert_search.models.embedding_losses",
     "sbert_search.models.logit_losses",
-    "sbert_search.models.token_losses",
     "sbert_search.evaluate.metrics",
     "sbert_search.base.machine",
     "sbert_search.search.rerankers",

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
-from sbert_search.embed.token_budget import BatchLauncher, collect_all, launch_windows
+from sbert_search.embed.token_budget import BatchLauncher, Rows
 from sbert_search.errors import ModelError
 from sbert_search.models import heads as pooling
 from sbert_search.models.bi_encoder import BiEncoder
@@ -67,10 +67,17 @@ def test_gelu_is_fused_by_its_tanh_form_on_cuda_alone() -> None:
         torch.testing.assert_close(FusedLinear(linear, activation)(states), plain(linear(states)))
 
 
+class Window:
+    """Inputs of 10 tokens each."""
+
+    def __init__(self, n: int) -> None:
+        self.lengths = np.full(n, 10, np.int32)
+
+
 def test_a_batch_is_launched_before_the_one_before_it_is_waited_for() -> None:
     events: list[Any] = []
 
-    def start(rows: NDArray[np.int64]) -> Any:
+    def start(window: Window, rows: Rows) -> Any:
         events.append(f"start {rows[0]}")
 
         def finish() -> NDArray[np.float32]:
@@ -79,14 +86,13 @@ def test_a_batch_is_launched_before_the_one_before_it_is_waited_for() -> None:
 
         return finish
 
-    launcher, lengths = BatchLauncher(10, "cuda"), np.full(3, 10, np.int32)
-    out = collect_all(launcher.launch(lengths, start), np.empty((3, 2), np.float32))
+    launcher, out = BatchLauncher(10, "cuda"), np.empty((3, 2), np.float32)
+    launcher.collect([(np.arange(3), Window(3))], start, out)
     assert events == ["start 0", "start 1", "finish 0", "start 2", "finish 1", "finish 2"]
     assert out.tolist() == [[0, 0], [1, 1], [2, 2]]
     events.clear()
-    windows = [(np.array([2, 0]), lengths[:2]), (np.array([1]), lengths[:1])]
-    started = launch_windows(windows, lambda _, each: launcher.launch(each, start), events.append)
-    out = collect_all(started, np.empty((3, 2), np.float32))
+    windows = [(np.array([2, 0]), Window(2)), (np.array([1]), Window(1))]
+    launcher.collect(windows, start, out, advance=events.append)
     assert events == ["start 0", "start 1", "finish 0", 2, "start 0", "finish 1", 1, "finish 0"]
     assert out.tolist() == [[1, 1], [0, 0], [0, 0]]
 
@@ -106,7 +112,8 @@ def test_a_launch_without_memory_is_halved_until_it_fits(
             raise MemoryError
         return lambda: rows[:, None].astype(np.float32)
 
-    out = collect_all(launcher.launch(lengths, start), np.empty((7, 1), np.float32))
+    batches = list(launcher.launch(lengths, start))
+    out = np.concatenate([batch.finish() for batch in batches])
     assert out[:, 0].tolist() == list(range(7))
     assert launcher.budget == 15
     told = "cuda:1 ran out of memory; batches now have at most about 35 tokens."

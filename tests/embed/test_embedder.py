@@ -3,6 +3,7 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -394,16 +395,16 @@ def test_no_memory_for_a_single_text_is_an_error(folder: Path, monkeypatch: Any)
 def test_a_precision_that_computes_wrongly_is_refused_and_not_taken_by_itself(
     folder: Path, monkeypatch: Any, capsys: Any, fault: Any, message: str
 ) -> None:
-    from sbert_search.embed.engines.torch_engines import NativeEngine
+    from sbert_search.embed.engines.native import NativeEngine
 
-    compute = NativeEngine.__call__
+    start = NativeEngine.start
 
-    def broken(self: NativeEngine, tokens: TokenizedTexts) -> Vectors:
-        vectors = compute(self, tokens)
+    def broken(self: NativeEngine, tokens: TokenizedTexts) -> Callable[[], Vectors]:
+        vectors = start(self, tokens)()
         moved = next(self.model.encoder.parameters()).dtype.itemsize == 2
-        return np.ascontiguousarray(fault(vectors)) if moved else vectors
+        return lambda: np.ascontiguousarray(fault(vectors)) if moved else vectors
 
-    monkeypatch.setattr(NativeEngine, "__call__", broken)
+    monkeypatch.setattr(NativeEngine, "start", broken)
     monkeypatch.setattr("sbert_search.embed.engines.native.inference_precision", bf16_is_faster)
     embedder = Embedder(folder, device="cpu")
     assert embedder.identity.precision == "fp32"

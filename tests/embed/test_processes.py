@@ -67,7 +67,7 @@ def test_processes_that_measure_otherwise_agree_on_the_precision_of_the_first() 
     engine = ProcessEngine(undecided, ["cpu", "cuda"], calibrate=["a text"])
     assert engine.precision == "bf16"
     tokens = TokenizedTexts(["a"] * 8, "", [[1, 2]] * 8, np.zeros(8, np.int32))
-    assert (engine(tokens) == 1).all()
+    assert (engine.start(tokens)() == 1).all()
 
 
 @pytest.mark.thorough

@@ -31,8 +31,6 @@ def test_settings_travel_and_defaults_need_no_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "Expecting value: line 1 column 1 (char 0)."),
-        ("[]", "it is no JSON object."),
         ('{"temperature": 0}', "temperature is 0.0; it must be finite and above 0."),
         ('{"temprature": 1}', "Unknown setting 'temprature'; did you mean 'temperature'?"),
         ('{"threshold": 2}', "threshold is 2.0; it must be from 0 to 1."),
@@ -47,6 +45,17 @@ def test_a_wrong_file_is_named(tmp_path: Path, text: str, problem: str) -> None:
         read_side_file(tmp_path)
     path = tmp_path / SETTINGS
     assert str(caught.value) == f"{path} cannot be used: {problem} Save the model again."
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [("", "cannot be read as JSON"), ("[" * 100_000, "cannot be read"), ("[]", "no JSON object")],
+)
+def test_a_file_that_is_no_object_is_named(tmp_path: Path, text: str, problem: str) -> None:
+    path = tmp_path / SETTINGS
+    path.write_text(text)
+    with pytest.raises(ModelError, match=rf"{path} .*{problem}"):
+        read_side_file(tmp_path)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])

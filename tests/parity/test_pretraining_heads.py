@@ -13,9 +13,9 @@ from torch import Tensor
 
 from sbert_search.models.encoder.encoder import Encoder
 from sbert_search.models.encoder.packed import PackedTokens
+from sbert_search.models.logit_losses import replaced_token_loss, token_cross_entropy
 from sbert_search.models.pretraining import MaskedBatch, MaskedLanguageModel
 from sbert_search.models.replaced_token_detection import GENERATOR, ReplacedTokenModel
-from sbert_search.models.token_losses import replaced_token_loss, token_cross_entropy
 from tests.models.tiny import TOKENS, tiny_encoder, tiny_tokenizer
 
 LENGTHS = (12, 7, 20)

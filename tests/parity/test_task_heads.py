@@ -14,14 +14,15 @@ from torch import Tensor, nn
 
 from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.logit_losses import (
+    IGNORED,
     class_cross_entropy,
     several_classes_cross_entropy,
     span_cross_entropy,
     squared_error,
+    token_cross_entropy,
 )
 from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.models.token_classifier import PerTokenModel, QuestionAnswerer, TokenClassifier
-from sbert_search.models.token_losses import IGNORED, token_cross_entropy
 from sbert_search.train.loop.optim import OptimConfig, make_optimizer
 from tests.parity.family import assert_close, assert_same_parameters, mask_of
 from tests.parity.folders import bare

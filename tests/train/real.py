@@ -13,7 +13,7 @@ from sbert_search.models.encoder.config import EncoderConfig
 from sbert_search.models.encoder.encoder import Encoder
 from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.encoder.weights import save_encoder
-from sbert_search.models.token_losses import IGNORED, token_cross_entropy
+from sbert_search.models.logit_losses import IGNORED, token_cross_entropy
 from sbert_search.train.loop.loop import TrainConfig
 from sbert_search.train.loop.objective import Batch, Batches, Losses, Rows
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from sbert_search.base.tensors import write_tensors
 from sbert_search.config import from_mapping, with_overrides
 from sbert_search.models.embedding_losses import multiple_negatives_ranking
-from sbert_search.models.token_losses import IGNORED, token_cross_entropy
+from sbert_search.models.logit_losses import IGNORED, token_cross_entropy
 from sbert_search.train.loop.checkpoint import newest_checkpoint
 from sbert_search.train.loop.log import LogLine, read_log
 from sbert_search.train.loop.loop import TrainConfig

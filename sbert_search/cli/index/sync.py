@@ -178,7 +178,7 @@ class _Sync:
 
         settings = with_overrides(BuildSettings(), self._ctx)
         self._model = self._opener(self._ctx.params["model"])
-        index = Index.create(self._path, model=self._model.opened, settings=settings)
+        index = Index.create(self._path, model=self._model.inner, settings=settings)
         self._model_of = index.identity.name
         return index
 

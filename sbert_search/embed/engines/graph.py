@@ -23,15 +23,15 @@ from sbert_search.base import files
 from sbert_search.base.cache import ABANDONED_S, cache_folder, digest_of
 from sbert_search.base.processor import thread_count
 from sbert_search.base.progress import note, warn
-from sbert_search.embed.engines.protocol import SELF_CHECK_TEXTS, Engine, EngineName, OpenedModel
+from sbert_search.embed.engines.protocol import Engine, EngineName, OpenedModel, self_check_texts
 from sbert_search.embed.protocol import TokenizedTexts, Vectors
 from sbert_search.errors import ConfigError, ModelError
 from sbert_search.models.loading.folder import ModelFolder, load_tokenizer, read_folder
 from sbert_search.models.loading.identity import sha256_of
+from sbert_search.models.loading.modules import read_object
 from sbert_search.models.loading.resolve import resolve_model
 
 if TYPE_CHECKING:
-    from sbert_search.models.bi_encoder import BiEncoder
     from sbert_search.text.tokens.tokenizer import TextTokenizer
 
 FORMAT = 2  # increase it with every change of the export, so that older graphs are not used
@@ -67,18 +67,13 @@ class GraphEngine:
         self.dim = int(self._session.get_outputs()[0].shape[1])
         self.tokenizer = tokenizer
 
-    def __call__(self, tokens: TokenizedTexts) -> Vectors:
-        """Compute vectors, float32 (n, dim), in one padded batch."""
+    def start(self, tokens: TokenizedTexts) -> Callable[[], Vectors]:
+        """Compute vectors in one padded batch in this call; the result returns them."""
         mask = np.arange(tokens.lengths.max()) < tokens.lengths[:, None]
         ids = np.zeros(mask.shape, np.int64)
         ids[mask] = np.concatenate(tokens.ids)
         feed = {"input_ids": ids, "attention_mask": mask.astype(np.int64)}
         vectors: Vectors = self._session.run(None, feed)[0]
-        return vectors
-
-    def start(self, tokens: TokenizedTexts) -> Callable[[], Vectors]:
-        """Compute the vectors in this call; the returned function returns them without waiting."""
-        vectors = self(tokens)
         return lambda: vectors
 
 
@@ -119,9 +114,9 @@ def cached_graph(folder: ModelFolder) -> Path | None:
     inputs = _inputs(folder)
     path = _graph_folder(inputs)
     try:
-        manifest = json.loads((path / MANIFEST).read_bytes())
+        manifest = read_object(path / MANIFEST)
         hashes = {name: sha256_of(path / name) for name in (GRAPH, WEIGHTS)}
-    except (OSError, ValueError):
+    except (OSError, ModelError):
         return None
     return path if manifest == {"made_of": inputs, "sha256": hashes} else None
 
@@ -129,10 +124,11 @@ def cached_graph(folder: ModelFolder) -> Path | None:
 def make_graph(folder: ModelFolder) -> Path:
     """Export a model as a graph, check its output, and move it into the cache."""
     from sbert_search.embed.engines.export import export_graph
+    from sbert_search.embed.engines.native import NativeEngine
     from sbert_search.models.bi_encoder import BiEncoder
 
     model = BiEncoder.from_folder(folder)
-    expected = _native_vectors(model)
+    expected = NativeEngine(model).start(self_check_texts(model.tokenizer))()
     inputs = _inputs(folder)
     path = _graph_folder(inputs)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -187,21 +183,11 @@ def _graph_folder(inputs: dict[str, object]) -> Path:
     return cache_folder("graphs") / digest_of(inputs)
 
 
-def _native_vectors(model: BiEncoder) -> Vectors:
-    from sbert_search.embed.engines.torch_engines import NativeEngine
-
-    return NativeEngine(model)(_check_texts(model.tokenizer))
-
-
 def _require_close(engine: GraphEngine, expected: Vectors) -> None:
-    difference = float(np.abs(engine(_check_texts(engine.tokenizer)) - expected).max())
+    vectors = engine.start(self_check_texts(engine.tokenizer))()
+    difference = float(np.abs(vectors - expected).max())
     if not difference <= _TOLERANCE:  # this form also refuses NaN
         raise ModelError(
             f"The output of the exported graph differs by {difference:.2g} from the model's, more "
             f"than {_TOLERANCE:g}; use --engine native."
         )
-
-
-def _check_texts(tokenizer: TextTokenizer) -> TokenizedTexts:
-    ids, lost = tokenizer.encode(SELF_CHECK_TEXTS)
-    return TokenizedTexts(SELF_CHECK_TEXTS, "", ids, lost)

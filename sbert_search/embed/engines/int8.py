@@ -12,9 +12,8 @@ import contextlib
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import TypeVar, cast
@@ -140,7 +139,6 @@ class _Noise:
 FOLDER = "calibrations"  # in the user's cache
 FORMAT = 1  # increase it whenever the method of calibration changes
 _CHECKSUM = 32  # bytes
-_BATCH = 2048  # number of tokens at which a batch is full
 _JOINED = (6, 11)  # numbers of consecutive texts that are joined into one long text
 _FEWEST = 16  # least number of texts of a calibration
 
@@ -175,8 +173,8 @@ def open_int8(
     verdict = engine.fastest_precision()
     exact = torch.float32 if verdict is None else DTYPES[verdict.choice]
     check(lambda: engine.quantize(calibration, exact))
-    opened: OpenedModel[E] = OpenedModel.from_folder(resolved, folder, engine, "int8", "cpu")
-    return replace(opened, calibration=calibration_sha256(chosen))
+    made_with = calibration_sha256(chosen)
+    return OpenedModel.from_folder(resolved, folder, engine, "int8", "cpu", calibration=made_with)
 
 
 def choose_fastest(
@@ -269,20 +267,6 @@ def with_long_texts(texts: Sequence[str]) -> list[str]:
             for start in range(0, len(texts), size)
         ),
     ]
-
-
-def packed_batches(
-    ids: Sequence[Sequence[int]], types: Sequence[Sequence[int]] | None = None
-) -> Iterator[PackedTokens]:
-    """Pack token ids and types, sorted by length, into batches of about 2,048 tokens."""
-    order = sorted(range(len(ids)), key=lambda row: len(ids[row]))
-    batch: list[int] = []
-    for number, row in enumerate(order):
-        batch.append(row)
-        if sum(len(ids[r]) for r in batch) >= _BATCH or number + 1 == len(order):
-            some_types = None if types is None else [types[r] for r in batch]
-            yield PackedTokens.from_lists([ids[r] for r in batch], some_types)
-            batch = []
 
 
 def _to_bytes(calibration: Calibration) -> bytes:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from itertools import chain
+from itertools import chain, cycle
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from sbert_search.base.memory import let_freed_memory_stay
 from sbert_search.base.progress import warn
 from sbert_search.base.verdicts import Verdict
 from sbert_search.embed.engines.protocol import EngineName
-from sbert_search.embed.protocol import Vectors
+from sbert_search.embed.protocol import TokenizedTexts, Vectors
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.encoder.encoder import Encoder
 from sbert_search.models.encoder.inference_layers import (
@@ -175,6 +175,7 @@ _WIDEST_BYTES = 12 << 20
 # range. For all-MiniLM-L6-v2 and texts of other kinds than those of its calibration, the share is
 # about 0.000004.
 _MOST_BEYOND = 1e-4
+_CALIBRATION_TOKENS = 2048  # number of tokens at which a batch of a calibration is full
 
 
 class PackedEngine:
@@ -185,7 +186,7 @@ class PackedEngine:
     """
 
     name: EngineName = "native"
-    _run: Callable[[Ids, Ids | None], torch.Tensor]
+    _replayer: GraphReplayer | None  # None: no CUDA graphs
 
     def __init__(
         self, model: BiEncoder | SequenceClassifier | PerTokenModel, compute: Compute
@@ -207,7 +208,7 @@ class PackedEngine:
         freeze(self._module.to(device).encoder.to(dtype))
         self._use_device(device)
         if self._module.needs_only_starts:
-            self._run = GraphReplayer(self._compute, device, self.tokenizer.max_len)
+            self._replayer = GraphReplayer(self._compute, device, self.tokenizer.max_len)
 
     @property
     def encoder(self) -> Encoder:
@@ -231,24 +232,58 @@ class PackedEngine:
     def launch(self, ids: Ids, types: Ids | None = None) -> Callable[[], Vectors]:
         """Launch a batch of token ids and types; return a function that waits for its output."""
         with plain_memory_errors():
-            launched = fetch(self._run(ids, types))
-        if not self._warned and self.beyond_calibration > _MOST_BEYOND:
+            if self._replayer is not None:
+                output = self._replayer(ids, types)
+            else:
+                output = self._compute(PackedTokens.from_lists(ids, types, device=self._device))
+            launched = fetch(output)
+        if self.counter is not None and not self._warned and self.counter.share > _MOST_BEYOND:
             self._warned = True
             warn(
-                f"{self.beyond_calibration:.2%} of the inputs of int8 layers are beyond the "
+                f"{self.counter.share:.2%} of the inputs of int8 layers are beyond the "
                 "range of the calibration, so vectors are inexact; calibrate with texts like "
                 "these: --calibrate FILE."
             )
         return launched
 
     def _use_device(self, device: torch.device) -> None:
-        """Choose the batch size for a device, and the function that computes a batch on it."""
+        """Choose the batch size for a device, and compute batches on it without CUDA graphs."""
+        self._device, self._replayer = device, None
         if device.type == "cpu":
             let_freed_memory_stay()
         encoder = self._module.encoder
         widest = encoder.config.intermediate_size * encoder.embeddings.word.weight.itemsize
         cpu_tokens = min(4_096, _WIDEST_BYTES // widest)
         self.batch_tokens = 65_536 if device.type == "cuda" else cpu_tokens
-        self._run = lambda ids, types: self._compute(
-            PackedTokens.from_lists(ids, types, device=device)
-        )
+
+
+class NativeEngine(PackedEngine):
+    """This package's own encoder; it computes packed batches, which have no padding."""
+
+    def __init__(self, model: BiEncoder) -> None:
+        super().__init__(model, model)
+        self.model, self.dim = model, model.dim
+
+    def start(self, tokens: TokenizedTexts) -> Callable[[], Vectors]:
+        """Launch a packed batch; return a function that waits for its vectors."""
+        return self.launch(tokens.ids)
+
+    def batches(self, texts: Sequence[str]) -> Iterator[PackedTokens]:
+        """Pack texts for a calibration, in turn with no prompt and with each of the prompts."""
+        prompts = ["", *filter(None, self.model.prompts.values())]
+        joined = [prompt + text for prompt, text in zip(cycle(prompts), texts, strict=False)]
+        return packed_batches(self.tokenizer.encode(joined)[0])
+
+
+def packed_batches(
+    ids: Sequence[Sequence[int]], types: Sequence[Sequence[int]] | None = None
+) -> Iterator[PackedTokens]:
+    """Pack token ids and types, sorted by length, into batches of about 2,048 tokens."""
+    order = sorted(range(len(ids)), key=lambda row: len(ids[row]))
+    batch: list[int] = []
+    for number, row in enumerate(order):
+        batch.append(row)
+        if sum(len(ids[r]) for r in batch) >= _CALIBRATION_TOKENS or number + 1 == len(order):
+            some_types = None if types is None else [types[r] for r in batch]
+            yield PackedTokens.from_lists([ids[r] for r in batch], some_types)
+            batch = []

@@ -170,5 +170,5 @@ def place(
         engine, dtype, verdict = load(), torch.float32, None
         move_and_check()
     return OpenedModel.from_folder(
-        resolved, folder, engine, PRECISIONS[dtype], str(target), verdict
+        resolved, folder, engine, PRECISIONS[dtype], str(target), verdict=verdict
     )

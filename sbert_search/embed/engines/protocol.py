@@ -27,18 +27,18 @@ def pair_engine(engine: EngineName) -> EngineName:
 
 
 class Engine(Protocol):
-    """The software that runs a model; a call computes the vectors of one batch."""
+    """The software that runs a model."""
 
     name: EngineName
     dim: int  # of a vector before truncation
     tokenizer: TextTokenizer  # truncates texts to the model's limit
     batch_tokens: int  # number of tokens in a batch at which the engine is fast
 
-    def __call__(self, tokens: TokenizedTexts) -> Vectors:
-        """Compute vectors in one batch, float32 (n, dim), or raise MemoryError."""
-
     def start(self, tokens: TokenizedTexts) -> Callable[[], Vectors]:
-        """Begin to compute; return a function that waits. Both may raise MemoryError."""
+        """Begin to compute one batch; return a function that waits for vectors, float32 (n, dim).
+
+        Both may raise MemoryError.
+        """
 
 
 class MovableEngine(Protocol):
@@ -85,7 +85,9 @@ class OpenedModel(Generic[E_co]):
         engine: E,
         precision: str,
         device: str,
+        *,
         verdict: Verdict | None = None,
+        calibration: str = "",
     ) -> OpenedModel[E]:
         """Describe an engine whose model was read from a folder."""
         return OpenedModel(
@@ -99,6 +101,7 @@ class OpenedModel(Generic[E_co]):
             device,
             folder,
             verdict,
+            calibration,
         )
 
 
@@ -117,6 +120,12 @@ SELF_CHECK_TEXTS = (
     "Vaccines train the immune system to recognise a pathogen before an infection. " * 4,
     "In 1998, 3.5% of the 12,000 samples were lost (see table 2), and nobody knew why. " * 16,
 )
+
+
+def self_check_texts(tokenizer: TextTokenizer) -> TokenizedTexts:
+    """Tokenise the texts of the self-check."""
+    ids, lost = tokenizer.encode(SELF_CHECK_TEXTS)
+    return TokenizedTexts(SELF_CHECK_TEXTS, "", ids, lost)
 
 
 def check_vectors(reference: Vectors, vectors: Vectors, *, min_cosine: float, where: str) -> None:

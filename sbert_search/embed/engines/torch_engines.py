@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import cycle
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,21 +13,19 @@ from sbert_search.base.device import Precision, plain_memory_errors
 from sbert_search.base.progress import note, warn
 from sbert_search.base.verdicts import Verdict
 from sbert_search.embed.arguments import CalibrationTexts
-from sbert_search.embed.engines.int8 import packed_batches
-from sbert_search.embed.engines.native import PackedEngine
+from sbert_search.embed.engines.native import NativeEngine
 from sbert_search.embed.engines.opening import describe_object, open_folder
 from sbert_search.embed.engines.protocol import (
     INT8_COSINE,
-    SELF_CHECK_TEXTS,
     Engine,
     EngineName,
     OpenedModel,
     check_alone,
     check_vectors,
+    self_check_texts,
 )
 from sbert_search.embed.protocol import TokenizedTexts, Vectors
 from sbert_search.models.bi_encoder import BiEncoder
-from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.loading.folder import ModelFolder
 from sbert_search.models.loading.interchange import LibraryEncoder, load_sentence_transformer
 from sbert_search.models.loading.native_support import (
@@ -41,28 +38,6 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 
-class NativeEngine(PackedEngine):
-    """This package's own encoder; it computes packed batches, which have no padding."""
-
-    def __init__(self, model: BiEncoder) -> None:
-        super().__init__(model, model)
-        self.model, self.dim = model, model.dim
-
-    def __call__(self, tokens: TokenizedTexts) -> Vectors:
-        """Compute vectors, float32 (n, dim), in one packed batch."""
-        return self.start(tokens)()
-
-    def start(self, tokens: TokenizedTexts) -> Callable[[], Vectors]:
-        """Launch a packed batch; return a function that waits for its vectors."""
-        return self.launch(tokens.ids)
-
-    def batches(self, texts: Sequence[str]) -> Iterator[PackedTokens]:
-        """Pack texts for a calibration, in turn with no prompt and with each of the prompts."""
-        prompts = ["", *filter(None, self.model.prompts.values())]
-        joined = [prompt + text for prompt, text in zip(cycle(prompts), texts, strict=False)]
-        return packed_batches(self.tokenizer.encode(joined)[0])
-
-
 class LibraryEngine:
     """Any sentence-transformers model; the library sentence-transformers computes it."""
 
@@ -72,14 +47,10 @@ class LibraryEngine:
     def __init__(self, model: LibraryEncoder) -> None:
         self.model, self.dim, self.tokenizer = model, model.dim, model.tokenizer
 
-    def __call__(self, tokens: TokenizedTexts) -> Vectors:
-        """Compute vectors, float32 (n, dim); the library splits the batch further."""
-        with plain_memory_errors():
-            return self.model.encode(tokens.texts, tokens.prompt)
-
     def start(self, tokens: TokenizedTexts) -> Callable[[], Vectors]:
-        """Compute the vectors in this call; the returned function returns them without waiting."""
-        vectors = self(tokens)
+        """Compute vectors in this call, in batches of the library; the result returns them."""
+        with plain_memory_errors():
+            vectors = self.model.encode(tokens.texts, tokens.prompt)
         return lambda: vectors
 
     def fastest_precision(self) -> Verdict | None:
@@ -114,7 +85,7 @@ def open_model(
     if model is not None and not isinstance(model, (str, Path)):
         library = LibraryEngine(LibraryEncoder(model))
         opened = describe_object(model, library.model.describe(), library, asked)
-        short = _self_check_texts(library).take([0, 1])  # the model may have few positions
+        short = self_check_texts(library.tokenizer).take([0, 1])  # the model may have few positions
         _check_padding(library, short, _COSINES[opened.precision])
         return opened
     return open_folder(
@@ -143,8 +114,7 @@ def _load(folder: ModelFolder, engine: EngineName) -> TorchEngine:
 
 def _warn_of_head(folder: ModelFolder) -> None:
     """Warn of a model of labels or pairs, of which only the encoder is used."""
-    listed = folder.transformer.get("architectures")
-    name = str(listed[0]) if isinstance(listed, list) and listed else ""
+    name = folder.class_name
     if name.endswith("ForSequenceClassification") and not (folder.path / "modules.json").is_file():
         warn(
             f"{folder.path} is a {name} without modules.json: its head is left out, and a vector "
@@ -163,25 +133,20 @@ def _check_change(
     the two differ before the change, the fault is the model's.
     """
     min_cosine = _COSINES[precision]
-    texts = _self_check_texts(engine)
-    reference = engine(texts)
+    texts = self_check_texts(engine.tokenizer)
+    reference = engine.start(texts)()
     if isinstance(engine, LibraryEngine):  # other engines compute without padding
         _check_padding(engine, texts, _COSINES["fp32"])
     change()
-    check_vectors(reference, engine(texts), min_cosine=min_cosine, where=where)
+    check_vectors(reference, engine.start(texts)(), min_cosine=min_cosine, where=where)
     where = f"{where}, one text at a time,"
     check_vectors(reference, _one_by_one(engine, texts), min_cosine=min_cosine, where=where)
 
 
-def _self_check_texts(engine: TorchEngine) -> TokenizedTexts:
-    ids, lost = engine.tokenizer.encode(SELF_CHECK_TEXTS)
-    return TokenizedTexts(SELF_CHECK_TEXTS, "", ids, lost)
-
-
 def _check_padding(engine: LibraryEngine, texts: TokenizedTexts, min_cosine: float) -> None:
     alone, remedy = _one_by_one(engine, texts), engine.model.remedy_for_padding
-    check_alone(engine(texts), alone, min_cosine=min_cosine, remedy=remedy)
+    check_alone(engine.start(texts)(), alone, min_cosine=min_cosine, remedy=remedy)
 
 
 def _one_by_one(engine: TorchEngine, texts: TokenizedTexts) -> Vectors:
-    return np.concatenate([engine(texts.take([row])) for row in range(len(texts))])
+    return np.concatenate([engine.start(texts.take([row]))() for row in range(len(texts))])

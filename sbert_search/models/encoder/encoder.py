@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from sbert_search.errors import ModelError
 from sbert_search.models.encoder.config import EncoderConfig
 from sbert_search.models.encoder.packed import PackedTokens
-from sbert_search.models.encoder.selected_tokens import SelectedTokens, has_varlen_kernel
-from sbert_search.models.encoder.self_attention import Attention
+from sbert_search.models.encoder.selected_tokens import SelectedTokens
+from sbert_search.models.encoder.self_attention import Attention, has_varlen_kernel
 from sbert_search.models.encoder.training_layers import Linear, dropout
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -74,7 +74,9 @@ class Block(nn.Module):
     def _add(self, output: Tensor, states: Tensor) -> Tensor:
         # On a CPU, torch adds tensors of two types without vector instructions. The output is
         # therefore converted first.
-        return dropout(output, self.dropout, self.training).to(states.dtype) + states
+        if self.training:
+            output = dropout(output, self.dropout)
+        return output.to(states.dtype) + states
 
 
 class EmbeddableTokens(Protocol):
@@ -122,19 +124,21 @@ class Embeddings(nn.Module):
     def forward(self, tokens: EmbeddableTokens) -> Tensor:
         """Embed a batch; float (..., hidden)."""
         config = self.config
-        states = self.word(tokens.input_ids)
+        states: Tensor = self.word(tokens.input_ids)
         if config.position_embeddings:
-            states = states + self.position(self._positions(tokens))
+            rows = self._offset_rows(tokens) if config.position_offset else tokens.positions
+            states = states + self.position(rows)
         if config.token_type_vocab:  # otherwise segment ids are ignored
-            states = states + self._segments(tokens)
-        states = dropout(self.norm(states), config.hidden_dropout, self.training)
+            types, table = tokens.token_type_ids, self.token_type.weight
+            states = states + (table[0] if types is None else F.embedding(types, table))
+        states = self.norm(states)
+        if self.training:
+            states = dropout(states, config.hidden_dropout)
         return self.project(states) if config.embedding_size is not None else states
 
-    def _positions(self, tokens: EmbeddableTokens) -> Tensor:
-        """Row of each token in the position table."""
+    def _offset_rows(self, tokens: EmbeddableTokens) -> Tensor:
+        """Row of each token in a position table whose first rows belong to no position."""
         offset = self.config.position_offset
-        if not offset:
-            return tokens.positions
         # A text may contain the padding token, for instance if a user typed "<pad>". RoBERTa gives
         # this token row number `offset - 1` and does not count it in the positions of later tokens.
         pads = tokens.input_ids == self.config.pad_id
@@ -142,10 +146,6 @@ class Embeddings(nn.Module):
         starts = torch.arange(pads.shape[-1], device=pads.device) - tokens.positions
         positions = tokens.positions - before + before[..., starts] + offset
         return positions.masked_fill(pads, offset - 1)
-
-    def _segments(self, tokens: EmbeddableTokens) -> Tensor:
-        types, table = tokens.token_type_ids, self.token_type.weight
-        return table[0] if types is None else F.embedding(types, table)
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,6 +166,7 @@ class Encoder(nn.Module):
         super().__init__()
         self.config = config
         self.frozen = False  # whether layers were replaced by layers that cannot be saved
+        self._block_order = config.block_order
         self.embeddings = Embeddings(config)
         if config.relative_positions:
             self.distances = nn.Embedding(2 * config.relative_positions, config.hidden_size)
@@ -192,11 +193,10 @@ class Encoder(nn.Module):
         states, distances = self.embeddings(ordered.tokens), self.relative_distances(tokens)
         layers = [states] if output_layers else []
         attentions: list[tuple[Tensor, ...]] = []
-        blocks = [cast(Block, self.blocks[index]) for index in self.config.block_order]
         outputs_all = output_layers or output_attentions
         selects = rows is not None and not outputs_all and self._can_select
-        for block in blocks[:-1] if selects else blocks:
-            states, probs = block(
+        for index in self._block_order[:-1] if selects else self._block_order:
+            states, probs = self.blocks[index](
                 states, ordered.tokens, distances=distances, output_probs=output_attentions
             )
             if output_layers:
@@ -206,7 +206,8 @@ class Encoder(nn.Module):
         if rows is not None:
             rows = ordered.ordered_rows(rows)
             if selects:
-                states = _forward_selected(blocks[-1], states, ordered.tokens, rows)
+                last = cast(Block, self.blocks[self._block_order[-1]])
+                states = _forward_selected(last, states, ordered.tokens, rows)
             else:
                 states = states[rows]
         return EncoderOutput(
@@ -271,7 +272,7 @@ class Encoder(nn.Module):
             )
         if tokens.input_ids.device.type != "cpu":
             return  # to read the ids, the CPU would have to wait for the device
-        low, high = (int(bound) for bound in tokens.input_ids.aminmax())
+        low, high = map(int, tokens.input_ids.aminmax())
         if low < 0 or high >= vocab:
             raise ModelError(
                 f"A token id is {low if low < 0 else high}; the encoder's vocabulary has ids 0 to "

@@ -33,7 +33,12 @@ from torch import Tensor, nn
 from sbert_search.base.device import has_onednn
 from sbert_search.models.encoder.config import EncoderConfig
 from sbert_search.models.encoder.encoder import Block, Encoder
-from sbert_search.models.encoder.int8_kernels import MAX_WEIGHT, clips_pairs, fewest_rows, quantize
+from sbert_search.models.encoder.int8_kernels import (
+    MAX_WEIGHT,
+    check_int8_product,
+    fewest_rows,
+    quantize,
+)
 
 # oneDNN's name and variant of each activation in its fused linear layer.
 FUSED = {"gelu": ("gelu", "none"), "gelu_tanh": ("gelu", "tanh"), "relu": ("relu", "")}
@@ -355,7 +360,7 @@ def _smoothing_factors(weight: Tensor, inputs: ChannelRange) -> Tensor:
 def _rounded_weight(weight: Tensor) -> tuple[Tensor, Tensor]:
     """Round a weight to int8; return the rounded weight and the scale of each output channel."""
     largest = weight.abs().amax(dim=1)
-    if clips_pairs(*weight.shape):
+    if check_int8_product(*weight.shape):
         largest = torch.maximum(_largest_sum(weight), _largest_sum(-weight))
     scales = largest.clamp(min=_TINY) / MAX_WEIGHT
     rounded = (weight / scales[:, None]).round().clamp(-MAX_WEIGHT, MAX_WEIGHT)

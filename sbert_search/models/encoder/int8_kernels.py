@@ -17,8 +17,8 @@ from sbert_search.errors import ConfigError
 MAX_WEIGHT = 127
 """The largest weight in 8 bits.
 
-On a CPU that clips sums of pairs (see `clips_pairs`), it is also the largest sum of the weights of
-a pair before rounding. Rounding adds at most 1 to this sum, and 255 x 128 is below 2^15.
+On a CPU that clips sums of pairs (see `check_int8_product`), it is also the largest sum of the
+weights of a pair before rounding. Rounding adds at most 1 to this sum, and 255 x 128 is below 2^15.
 """
 
 # Pairs of weights that no CPU clips.
@@ -35,8 +35,8 @@ _SMALL_PRODUCT = 256
 
 
 @typed_lru_cache(maxsize=256)
-def clips_pairs(outputs: int, inputs: int) -> bool:
-    """Return whether this CPU clips sums of two products; refuse one that is wrong or far too slow.
+def check_int8_product(outputs: int, inputs: int) -> bool:
+    """Refuse a product that is wrong or far too slow; return whether it clips sums of pairs.
 
     A CPU without VNNI instructions multiplies an input level (0 to 255) by a weight, adds the
     product of the next input and weight in 16 bits, and clips the sum. Weights 0 and 1 are such a

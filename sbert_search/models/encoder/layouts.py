@@ -6,7 +6,6 @@ A layout maps the settings of an encoder to keys of ``config.json``, and its par
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -64,21 +63,27 @@ _SETTINGS = {
     "attention_dropout": "attention_probs_dropout_prob",
     "initializer_range": "initializer_range",
 }
-_DEFAULTS: dict[str, object] = {
-    "vocab_size": 30522,
-    "pad_token_id": 0,
-    "hidden_size": 768,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 12,
-    "intermediate_size": 3072,
-    "hidden_act": "gelu",
-    "max_position_embeddings": 512,
-    "type_vocab_size": 2,
-    "layer_norm_eps": 1e-12,
-    "hidden_dropout_prob": 0.1,
-    "attention_probs_dropout_prob": 0.1,
-    "initializer_range": 0.02,
+_DISTILBERT_SETTINGS = {
+    "vocab_size": "vocab_size",
+    "pad_id": "pad_token_id",
+    "hidden_size": "dim",
+    "layers": "n_layers",
+    "heads": "n_heads",
+    "intermediate_size": "hidden_dim",
+    "activation": "activation",
+    "max_positions": "max_position_embeddings",
+    "hidden_dropout": "dropout",
+    "attention_dropout": "attention_dropout",
+    "initializer_range": "initializer_range",
 }
+
+
+def _bert_base(settings: Mapping[str, str]) -> dict[str, object]:
+    """Return the values of BERT-base, which are the defaults of `EncoderConfig`, by key."""
+    return {key: getattr(EncoderConfig(), name) for name, key in settings.items()}
+
+
+_DEFAULTS = _bert_base(_SETTINGS)
 _EMBEDDINGS = {
     "embeddings.word": ("embeddings.word_embeddings",),
     "embeddings.position": ("embeddings.position_embeddings",),
@@ -182,32 +187,8 @@ DISTILBERT = Layout(
     model_type="distilbert",
     architecture="DistilBertModel",
     prefix="distilbert.",
-    settings={
-        "vocab_size": "vocab_size",
-        "pad_id": "pad_token_id",
-        "hidden_size": "dim",
-        "layers": "n_layers",
-        "heads": "n_heads",
-        "intermediate_size": "hidden_dim",
-        "activation": "activation",
-        "max_positions": "max_position_embeddings",
-        "hidden_dropout": "dropout",
-        "attention_dropout": "attention_dropout",
-        "initializer_range": "initializer_range",
-    },
-    defaults={
-        "vocab_size": 30522,
-        "pad_token_id": 0,
-        "dim": 768,
-        "n_layers": 6,
-        "n_heads": 12,
-        "hidden_dim": 3072,
-        "activation": "gelu",
-        "max_position_embeddings": 512,
-        "dropout": 0.1,
-        "attention_dropout": 0.1,
-        "initializer_range": 0.02,
-    },
+    settings=_DISTILBERT_SETTINGS,
+    defaults=_bert_base(_DISTILBERT_SETTINGS) | {"n_layers": 6},
     read_more=lambda keys: {"token_type_vocab": 0},
     names=_EMBEDDINGS,
     block="transformer.layer.{block}.",
@@ -333,17 +314,13 @@ _ACTIVATIONS = {
 }
 
 
-def read_settings(path: Path) -> tuple[EncoderConfig, dict[str, object]]:
-    """Read a ``config.json``: the encoder's settings, without a pooler, and all keys of the file.
+def encoder_settings(path: Path, keys: Keys) -> EncoderConfig:
+    """Return the encoder's settings, without a pooler, from the keys of a ``config.json``.
 
     The weights tell whether there is a pooler. An architecture that `Encoder` does not implement is
     refused as ModelError.
     """
-    try:
-        keys = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{path} cannot be read: {error}. Is its folder a model?") from error
-    if not isinstance(keys, dict) or not isinstance(keys.get("model_type"), str):
+    if not isinstance(keys.get("model_type"), str):
         raise ModelError(f'{path} names no "model_type"; add it, such as "model_type": "bert".')
     if keys["model_type"] not in LAYOUTS:
         raise ModelError(
@@ -351,7 +328,7 @@ def read_settings(path: Path) -> tuple[EncoderConfig, dict[str, object]]:
             f"{', '.join(sorted(LAYOUTS))}."
         )
     try:
-        return from_settings(keys), keys
+        return from_settings(keys)
     except ConfigError as error:
         raise ModelError(f"{path}: {error}") from error
 

@@ -30,11 +30,6 @@ class Run(NamedTuple):
     texts: int
     length: int
 
-    @property
-    def rows(self) -> slice:
-        """The rows of this run in any (total, ...) matrix of the batch."""
-        return slice(self.start, self.start + self.texts * self.length)
-
 
 class Window(NamedTuple):
     """Adjacent texts of similar length that attention pads to one length and computes at once."""
@@ -120,7 +115,7 @@ class PackedTokens:
         """Pack texts, each given as a list of token ids."""
         return cls(
             _flat(input_ids, device),
-            tuple(len(ids) for ids in input_ids),
+            tuple(map(len, input_ids)),
             None if token_type_ids is None else _flat(token_type_ids, device),
         )
 
@@ -178,8 +173,8 @@ class PackedTokens:
         """Position of each token in its text, from 0, int64 (total,)."""
         if self.positions_buffer is not None:
             return self.positions_buffer
-        rows = torch.arange(self.total, device=self.input_ids.device)
-        return rows - self.first_rows.long()[self.text_of_row]
+        rows = torch.arange(len(self.input_ids), device=self.input_ids.device)
+        return rows - self.starts[:-1].long()[self.text_of_row]
 
     @cached_property
     def text_of_row(self) -> Tensor:
@@ -187,7 +182,7 @@ class PackedTokens:
         device = self.input_ids.device
         lengths = send(np.array(self.lengths), device)
         texts = torch.arange(len(self.lengths), device=device)
-        return texts.repeat_interleave(lengths, output_size=self.total)
+        return texts.repeat_interleave(lengths, output_size=len(self.input_ids))
 
     @cached_property
     def runs(self) -> list[Run]:
@@ -195,8 +190,17 @@ class PackedTokens:
         runs, start = [], 0
         for length, group in groupby(self.lengths):
             runs.append(Run(start, len(list(group)), length))
-            start = runs[-1].rows.stop
+            start += runs[-1].texts * length
         return runs
+
+    @cached_property
+    def run_sizes(self) -> list[int]:
+        """Number of rows of each run; a run is a view of any (total, ...) matrix by `torch.split`.
+
+        If each run were a slice, the gradient of each slice would be a tensor as large as the
+        batch.
+        """
+        return [run.texts * run.length for run in self.runs]
 
     @cached_property
     def windows(self) -> list[Window]:
@@ -204,7 +208,9 @@ class PackedTokens:
         windows = []
         for _, group in groupby(self.runs, key=lambda run: -(-run.length // _WINDOW)):
             runs = list(group)
-            rows, texts = slice(runs[0].start, runs[-1].rows.stop), sum(run.texts for run in runs)
+            texts = sum(run.texts for run in runs)
+            size = sum(run.texts * run.length for run in runs)
+            rows = slice(runs[0].start, runs[0].start + size)
             length, padded_rows, bias = runs[0].length, None, None
             if len(runs) > 1:
                 length = -(-length // _WINDOW) * _WINDOW

@@ -1,4 +1,4 @@
-"""Attention for selected tokens such as [CLS], and by torch's FlashAttention kernel on CUDA.
+"""Attention for selected tokens such as [CLS].
 
 Keys and values are computed for every token of a text. Queries and the layers after attention are
 computed for the selected tokens only: in the last block, the loss reads no other states.
@@ -7,8 +7,6 @@ computed for the selected tokens only: in the last block, the loss reads no othe
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
-from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -16,54 +14,6 @@ from torch import Tensor
 
 from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.encoder.training_layers import dropout
-
-
-def has_varlen_kernel(query: Tensor) -> bool:
-    """Whether `varlen_attention` supports a query's device, type and shape (..., head_dim)."""
-    half = query.dtype in (torch.float16, torch.bfloat16)
-    fits = query.is_cuda and half and query.shape[-1] % 8 == 0 and query.shape[-1] <= 256
-    return fits and _capability(query.device) >= (8, 0)  # Ampere
-
-
-_capability = cache(torch.cuda.get_device_capability)
-
-
-def varlen_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    query_starts: Tensor,
-    key_starts: Tensor,
-    longest: int,
-    scale: float,
-    p: float,
-    causal: bool = False,
-) -> Tensor:
-    """Compute attention within each text of a packed batch; float (n_queries, hidden).
-
-    The query is float (n_queries, heads, head_dim), key and value are float (total, heads,
-    head_dim). ``query_starts`` and ``key_starts``, int32 (batch + 1,), have the index of the first
-    query or key of each text, then their number. ``longest`` is an upper bound of the queries, and
-    of the keys, in one text.
-
-    Source: Dao 2023, FlashAttention-2 (arXiv:2307.08691).
-    """
-    # The private operator takes dropout; its public wrapper, torch.nn.attention.varlen, does not.
-    context = torch.ops.aten._flash_attention_forward(
-        query,
-        key,
-        value,
-        query_starts,
-        key_starts,
-        longest,
-        longest,
-        p,
-        causal,
-        False,  # do not return the dropout mask
-        scale=scale,
-    )[0]
-    return cast(Tensor, context.flatten(1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,31 +47,18 @@ def selected_attention(
     *,
     scale: float,
     p: float,
-    varlen: bool,
 ) -> Tensor:
     """Compute attention from n selected tokens to all tokens of their texts; float (n, hidden).
 
-    The query is float (n, heads, head_dim); key and value are float (total, heads, head_dim). If
-    not ``varlen``, adjacent texts of equal length are computed together.
+    The query is float (n, heads, head_dim); key and value are float (total, heads, head_dim).
+    Adjacent texts of equal length are computed together.
     """
-    if varlen:
-        return varlen_attention(
-            query,
-            key,
-            value,
-            query_starts=selected.starts,
-            key_starts=tokens.starts,
-            longest=max(tokens.lengths),
-            scale=scale,
-            p=p,
-        )
     most = int(selected.counts.max())
     columns = torch.arange(len(selected.rows), device=query.device)
     columns = columns - selected.starts[:-1].long()[selected.texts]
     padded = query.new_zeros(len(tokens.lengths), most, *query.shape[1:])
     padded[selected.texts, columns] = query
-    texts = [run.texts for run in tokens.runs]
-    sizes = [run.texts * run.length for run in tokens.runs]
+    texts, sizes = [run.texts for run in tokens.runs], tokens.run_sizes
     parts = (torch.split(padded, texts), torch.split(key, sizes), torch.split(value, sizes))
     outputs = []
     for queries, *keys_and_values in zip(*parts, strict=True):
@@ -137,4 +74,4 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, scale: float, p: float) -
         return F.scaled_dot_product_attention(query, key, value, scale=scale)
     scores = (query * scale) @ key.transpose(-1, -2)
     probs = scores.softmax(dim=-1, dtype=torch.float32).to(value.dtype)
-    return dropout(probs, p, training=True) @ value
+    return dropout(probs, p) @ value

@@ -13,7 +13,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from functools import cache
+from typing import NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -23,9 +24,7 @@ from sbert_search.models.encoder.config import EncoderConfig
 from sbert_search.models.encoder.packed import PackedTokens, Run
 from sbert_search.models.encoder.selected_tokens import (
     SelectedTokens,
-    has_varlen_kernel,
     selected_attention,
-    varlen_attention,
 )
 from sbert_search.models.encoder.training_layers import Linear, dropout_attention, linear
 from sbert_search.models.encoder.training_layers import dropout as drop
@@ -97,18 +96,63 @@ class Heads(NamedTuple):
     key: Tensor
     value: Tensor
 
-    def by_run(self, runs: Sequence[Run]) -> Iterator[list[Tensor]]:
-        """Yield views of queries, keys and values of each run, (texts, heads, length, head_dim).
+    def by_run(self, tokens: PackedTokens) -> Iterator[tuple[Run, Tensor, Tensor, Tensor]]:
+        """Yield each run and its queries, keys and values, (texts, heads, length, head_dim)."""
+        queries = torch.split(self.query, tokens.run_sizes)
+        keys = torch.split(self.key, tokens.run_sizes)
+        values = torch.split(self.value, tokens.run_sizes)
+        for run, query, key, value in zip(tokens.runs, queries, keys, values, strict=True):
+            shape = (run.texts, run.length, *query.shape[1:])
+            query, key, value = query.view(shape), key.view(shape), value.view(shape)
+            yield run, query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
 
-        `torch.split` is called once for all runs. If each run were a slice, the gradient of each
-        slice would be a tensor as large as the batch.
-        """
-        sizes = [run.texts * run.length for run in runs]
-        for run, parts in zip(
-            runs, zip(*(torch.split(p, sizes) for p in self), strict=True), strict=True
-        ):
-            shape = (run.texts, run.length, *self.query.shape[1:])
-            yield [part.view(shape).transpose(1, 2) for part in parts]
+
+def has_varlen_kernel(query: Tensor) -> bool:
+    """Whether `varlen_attention` supports a query's device, type and shape (..., head_dim)."""
+    half = query.dtype in (torch.float16, torch.bfloat16)
+    fits = query.is_cuda and half and query.shape[-1] % 8 == 0 and query.shape[-1] <= 256
+    return fits and _capability(query.device) >= (8, 0)  # Ampere
+
+
+_capability = cache(torch.cuda.get_device_capability)
+
+
+def varlen_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    query_starts: Tensor,
+    key_starts: Tensor,
+    longest: int,
+    scale: float,
+    p: float,
+    causal: bool = False,
+) -> Tensor:
+    """Compute attention within each text of a packed batch; float (n_queries, hidden).
+
+    The query is float (n_queries, heads, head_dim), key and value are float (total, heads,
+    head_dim). ``query_starts`` and ``key_starts``, int32 (batch + 1,), have the index of the first
+    query or key of each text, then their number. ``longest`` is an upper bound of the queries, and
+    of the keys, in one text.
+
+    Source: Dao 2023, FlashAttention-2 (arXiv:2307.08691).
+    """
+    # The private operator takes dropout; its public wrapper, torch.nn.attention.varlen, does not.
+    context = torch.ops.aten._flash_attention_forward(
+        query,
+        key,
+        value,
+        query_starts,
+        key_starts,
+        longest,
+        longest,
+        p,
+        causal,
+        False,  # do not return the dropout mask
+        scale=scale,
+    )[0]
+    return cast(Tensor, context.flatten(1))
 
 
 def packed_attention(
@@ -127,27 +171,24 @@ def packed_attention(
         )
     if dropout and _supports_dropout(heads.query, causal=causal):
         return dropout_attention(*heads, tokens, scale=scale, p=dropout)
-    as_products = _are_products_faster(heads.query) and not (causal or dropout)
+    bf16_on_cpu = heads.query.device.type == "cpu" and heads.query.dtype == torch.bfloat16
+    # With gradients, autograd would keep all scores of the products in memory.
+    as_products = bf16_on_cpu and not (causal or dropout or torch.is_grad_enabled())
     outputs = []
-    for run, (query, key, value) in zip(tokens.runs, heads.by_run(tokens.runs), strict=True):
+    for run, query, key, value in heads.by_run(tokens):
         if as_products and run.texts * run.length >= _FEWEST_TOKENS:
             context = _product_attention(query, key, value, scale)
         else:
             context = F.scaled_dot_product_attention(
                 query, key, value, dropout_p=dropout, is_causal=causal, scale=scale
             )
-        outputs.append(_join_heads(context))
+        outputs.append(context.transpose(1, 2).flatten(2).flatten(0, 1))
     return torch.cat(outputs) if len(outputs) > 1 else outputs[0]
 
 
 def _supports_dropout(query: Tensor, *, causal: bool) -> bool:
     """Whether the CUDA kernel or `dropout_attention` computes dropout for these queries."""
     return has_varlen_kernel(query) or (query.device.type == "cpu" and not causal)
-
-
-def _are_products_faster(query: Tensor) -> bool:
-    is_training = torch.is_grad_enabled()  # autograd would keep all scores in memory
-    return query.device.type == "cpu" and query.dtype == torch.bfloat16 and not is_training
 
 
 def _product_attention(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
@@ -191,7 +232,7 @@ def explicit_attention(
     """
     outputs: list[Tensor] = []
     probabilities: list[Tensor] = []
-    for run, (query, key, value) in zip(tokens.runs, heads.by_run(tokens.runs), strict=True):
+    for run, query, key, value in heads.by_run(tokens):
         query = query * scale
         scores = query @ key.transpose(-1, -2) if content else query.new_zeros(())
         if positions is not None:
@@ -200,14 +241,10 @@ def explicit_attention(
             future = torch.ones(run.length, run.length, dtype=torch.bool, device=query.device)
             scores = scores.masked_fill(future.triu(1), float("-inf"))
         probs = scores.softmax(dim=-1, dtype=torch.float32).to(value.dtype)
-        outputs.append(_join_heads(drop(probs, dropout, training=True) @ value))
+        context = drop(probs, dropout) @ value
+        outputs.append(context.transpose(1, 2).flatten(2).flatten(0, 1))
         probabilities.extend(probs)
     return torch.cat(outputs), probabilities
-
-
-def _join_heads(context: Tensor) -> Tensor:
-    """Reshape (texts, heads, length, head_dim) to (texts x length, hidden)."""
-    return context.transpose(1, 2).reshape(context.shape[0] * context.shape[2], -1)
 
 
 class Attention(nn.Module):
@@ -216,7 +253,8 @@ class Attention(nn.Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.config = config
-        hidden = config.hidden_size
+        hidden, self._head_shape = config.hidden_size, (config.heads, config.head_dim)
+        self._scale = (config.head_dim * len(config.attention_terms)) ** -0.5
         self.qkv = Linear(hidden, 3 * hidden, bias=config.key_bias)
         if not config.key_bias:
             self.query_bias = nn.Parameter(torch.zeros(hidden))
@@ -244,7 +282,6 @@ class Attention(nn.Module):
         (heads, length, length), may be empty if not asked for.
         """
         config = self.config
-        scale = (config.head_dim * len(config.attention_terms)) ** -0.5
         dropout = config.attention_dropout if self.training else 0.0
         heads = self.project(states, queries)
         positions = None if distances is None else self._project_distances(distances)
@@ -255,7 +292,7 @@ class Attention(nn.Module):
             context, probabilities = explicit_attention(
                 heads,
                 tokens,
-                scale=scale,
+                scale=self._scale,
                 dropout=dropout,
                 causal=config.causal,
                 content=content,
@@ -263,7 +300,7 @@ class Attention(nn.Module):
             )
         else:
             context = packed_attention(
-                heads, tokens, scale=scale, dropout=dropout, causal=config.causal
+                heads, tokens, scale=self._scale, dropout=dropout, causal=config.causal
             )
         return self.output(context), probabilities
 
@@ -272,27 +309,31 @@ class Attention(nn.Module):
     ) -> Tensor:
         """Compute `forward` for selected tokens only, (n, hidden), without relative positions."""
         config, weight, bias = self.config, self.qkv.weight, self.qkv.bias
-        hidden, shape = config.hidden_size, (-1, config.heads, config.head_dim)
+        hidden, shape = config.hidden_size, (-1, *self._head_shape)
         query = linear(states[selected.rows], weight[:hidden], bias[:hidden]).view(shape)
         keys_and_values = linear(states, weight[hidden:], bias[hidden:])
         key, value = keys_and_values.view(-1, 2, *shape[1:]).unbind(1)
-        context = selected_attention(
-            query,
-            key,
-            value,
-            tokens,
-            selected,
-            scale=config.head_dim**-0.5,
-            p=config.attention_dropout if self.training else 0.0,
-            varlen=has_varlen_kernel(query),
-        )
+        scale, p = self._scale, config.attention_dropout if self.training else 0.0
+        if has_varlen_kernel(query):
+            context = varlen_attention(
+                query,
+                key,
+                value,
+                query_starts=selected.starts,
+                key_starts=tokens.starts,
+                longest=max(tokens.lengths),
+                scale=scale,
+                p=p,
+            )
+        else:
+            context = selected_attention(query, key, value, tokens, selected, scale=scale, p=p)
         out: Tensor = self.output(context)
         return out
 
     def project(self, states: Tensor, queries: Tensor | None = None) -> Heads:
         """Project states (..., hidden) to heads; ``queries`` is that of `forward`."""
         config = self.config
-        shape = (-1, 3, config.heads, config.head_dim)
+        shape = (-1, 3, *self._head_shape)
         query, key, value = self.qkv(states).view(shape).unbind(1)
         if queries is not None:
             query = self.qkv(queries).view(shape)[:, 0]
@@ -303,8 +344,9 @@ class Attention(nn.Module):
 
     def _project_distances(self, distances: Tensor) -> RelativeHeads:
         config = self.config
-        distances = drop(distances, config.hidden_dropout, self.training)
-        shape = (-1, config.heads, config.head_dim)
+        if self.training:
+            distances = drop(distances, config.hidden_dropout)
+        shape = (-1, *self._head_shape)
         return RelativeHeads(
             self.position_key(distances).view(shape) if "c2p" in config.attention_terms else None,
             self.position_query(distances).view(shape) if "p2c" in config.attention_terms else None,

@@ -90,14 +90,14 @@ def _product(states: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 _LOWEST, _VALUES = -(2**15), 2**16  # lowest value, and number of values, of an int16
 
 
-def dropout(states: Tensor, p: float, training: bool) -> Tensor:
+def dropout(states: Tensor, p: float) -> Tensor:
     """Set elements to 0 with probability p and scale the others, so that the mean stays the same.
 
     On a CPU, p, which is below 1, is rounded to a multiple of 1/65,536.
 
     Source: Srivastava et al. 2014, Dropout, JMLR 15.
     """
-    if not training or not p:
+    if not p:
         return states
     if states.device.type != "cpu":
         return F.dropout(states, p)

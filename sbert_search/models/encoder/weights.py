@@ -7,10 +7,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from sbert_search.base import files
@@ -18,12 +19,12 @@ from sbert_search.base.tensors import write_tensors
 from sbert_search.errors import ModelError, WeightsError
 from sbert_search.models.encoder.config import EncoderConfig
 from sbert_search.models.encoder.encoder import Encoder
-from sbert_search.models.encoder.layouts import LAYOUTS, Layout, read_settings, to_settings
+from sbert_search.models.encoder.layouts import LAYOUTS, Layout, encoder_settings, to_settings
+from sbert_search.models.loading.modules import read_object, refuse_pickles
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 _SHARD = re.compile(r"[\w.-]+\.safetensors")
-_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
 def read_tensors(folder: Path) -> dict[str, Tensor]:
@@ -57,20 +58,15 @@ def _weight_files(folder: Path) -> list[Path]:
         return [folder / WEIGHTS]
     if (folder / INDEX).exists():
         return _shards(folder)
-    pickles = sorted(path.name for pattern in _PICKLES for path in folder.glob(pattern))
-    if pickles:
-        raise ModelError(
-            f"{folder} has its weights in {pickles[0]}, a pickle, which may run code when it is "
-            f"opened. If you trust the file, convert it to {WEIGHTS} once: "
-            "https://huggingface.co/spaces/safetensors/convert"
-        )
+    refuse_pickles(folder)
     raise ModelError(f"{folder} has no {WEIGHTS}; name a folder that has it.")
 
 
 def _shards(folder: Path) -> list[Path]:
     try:
-        names = sorted(set(json.loads((folder / INDEX).read_text("utf-8"))["weight_map"].values()))
-    except (OSError, ValueError, LookupError, AttributeError, TypeError) as error:
+        weight_map: Any = read_object(folder / INDEX)["weight_map"]
+        names = sorted(set(weight_map.values()))
+    except (ModelError, LookupError, AttributeError, TypeError) as error:
         raise WeightsError(f"{folder / INDEX} is not an index of weights ({error}).") from error
     for name in names:
         if not isinstance(name, str) or not _SHARD.fullmatch(name) or not (folder / name).exists():
@@ -130,10 +126,20 @@ def save_encoder(
     files.disk.fsync_folder(folder)
 
 
+def published_state(layers: Mapping[str, nn.Module]) -> dict[str, Tensor]:
+    """Return the parameters of layers of a head, on the CPU; the layers have published names."""
+    return {
+        f"{name}.{part}": tensor.cpu()
+        for name, layer in layers.items()
+        for part, tensor in layer.state_dict().items()
+    }
+
+
 def read_checkpoint(folder: str | Path) -> Checkpoint:
     """Read a model folder and check the names and shapes of its tensors."""
     folder = Path(folder)
-    config, keys = read_settings(folder / "config.json")
+    keys = read_object(folder / "config.json")
+    config = encoder_settings(folder / "config.json", keys)
     layout = LAYOUTS[config.layout]
     tensors = _current_names(read_tensors(folder))
     full_names = {name.removeprefix(layout.prefix): name for name in tensors}

@@ -25,8 +25,9 @@ from sbert_search.models.loading.modules import (
     Module,
     pooling_modes,
     processing_limit,
+    read_if_present,
     read_modules,
-    read_object,
+    refuse_pickles,
 )
 
 if TYPE_CHECKING:
@@ -137,14 +138,25 @@ class ModelFolder:
         return _max_len(self.path, self.description.modules[0], self.tokenizer, self.transformer)
 
     @property
+    def class_name(self) -> str:
+        """Class in transformers, by ``config.json``; "(not named)" if that names none."""
+        listed = self.transformer.get("architectures")
+        return str(listed[0]) if isinstance(listed, list) and listed else "(not named)"
+
+    @property
     def transformer_path(self) -> Path:
         """Folder with the encoder's weights and the tokenizer."""
         return self.path / self.description.modules[0].folder
 
     def weights_sha256(self) -> str:
         """Hash of all weights."""
-        folders = sorted({module.folder for module in self.description.modules})
-        names = [name for folder in folders for name in _weight_files(self.path, folder)]
+        names: list[str] = []
+        for folder in sorted({module.folder for module in self.description.modules}):
+            found = (self.path / folder).glob("*.safetensors")
+            of_module = sorted(str(file.relative_to(self.path)) for file in found)
+            if not of_module:
+                refuse_pickles(self.path / folder)
+            names += of_module
         if not names:
             raise ModelError(f"{self.path} holds no model.safetensors; name a model folder.")
         return sha256_of_files(self.path, names)
@@ -172,11 +184,11 @@ def read_folder(path: Path) -> ModelFolder:
             f"{root} holds an adapter of PEFT, which this package does not apply; merge it into "
             "its base model (merge_and_unload) and save the result."
         )
-    transformer = read_object(root / "config.json")
+    transformer = read_if_present(root / "config.json")
     if modules[0].kind == "Transformer" and not transformer:
         raise ModelError(f"{root} holds no config.json; name a model folder.")
-    tokenizer = read_object(root / "tokenizer_config.json")
-    settings = read_object(path / "config_sentence_transformers.json")
+    tokenizer = read_if_present(root / "tokenizer_config.json")
+    settings = read_if_present(path / "config_sentence_transformers.json")
     stated = _stated(path, settings)
     return ModelFolder(
         path=path,
@@ -287,19 +299,6 @@ def _tokens(name: str, limit: object) -> int:
     if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not abs(limit) < math.inf:
         raise ModelError(f"{name} is {limit!r}; it must be a number of tokens.")
     return int(limit)
-
-
-def _weight_files(path: Path, folder: str) -> list[str]:
-    """Return the paths of the weight files of one module, relative to ``path``."""
-    names = sorted(str(file.relative_to(path)) for file in (path / folder).glob("*.safetensors"))
-    pickles = [f for end in ("bin", "pt", "pth") for f in (path / folder).glob(f"*.{end}")]
-    if pickles and not names:
-        raise ModelError(
-            f"{pickles[0]} is a pickle, which can run code, and there is no safetensors file. "
-            "Convert it at https://huggingface.co/spaces/safetensors/convert, or save the model "
-            "again with a recent version of transformers."
-        )
-    return names
 
 
 def _write_json(path: Path, value: object) -> None:

@@ -1,4 +1,4 @@
-"""Read the modules that a sentence-transformers folder lists: settings and limits of tokens."""
+"""Read JSON files of a model folder, and the modules that it lists, without torch."""
 
 from __future__ import annotations
 
@@ -9,6 +9,42 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from sbert_search.errors import ModelError
+
+_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file, or raise a ModelError."""
+    try:
+        return json.loads(path.read_bytes().decode())
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelError(
+            f"{path} cannot be read as JSON: {error}. Is its folder a model? Copy the file again."
+        ) from error
+
+
+def read_object(path: Path) -> dict[str, object]:
+    """Read a file that holds a JSON object, or raise a ModelError."""
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise ModelError(f"{path} holds no JSON object. Copy the file again.")
+    return value
+
+
+def read_if_present(path: Path) -> dict[str, object]:
+    """Read a JSON object; {} if the file does not exist."""
+    return read_object(path) if path.is_file() else {}
+
+
+def refuse_pickles(folder: Path) -> None:
+    """Raise an error that names a pickle, if a folder without safetensors files has one."""
+    if pickles := sorted(path for pattern in _PICKLES for path in folder.glob(pattern)):
+        raise ModelError(
+            f"{folder} has its weights in {pickles[0].name}, a pickle, which can run code when it "
+            "is opened. Save the model again with a recent version of transformers, or, if you "
+            "trust the file, convert it at https://huggingface.co/spaces/safetensors/convert"
+        )
+
 
 # Settings by which a module treats queries and documents differently.
 _SETTINGS_BY_TASK = ("query_length", "document_length", "query_expansion")
@@ -123,7 +159,7 @@ def read_modules(path: Path) -> tuple[Module, ...]:
     file = path / "modules.json"
     if not file.is_file():
         return (Module("Transformer", ""), Module("Pooling", "", {"pooling_mode": "mean"}))
-    listing = _read_json(file)
+    listing = read_json(file)
     if not isinstance(listing, list) or not listing:
         raise ModelError(f"{file} holds no list of modules.")
     return tuple(_read_module(path, entry) for entry in listing)
@@ -153,7 +189,7 @@ def _read_module(path: Path, entry: object) -> Module:
             f"has only these modules: {', '.join(_KINDS)}."
         )
     names = _TRANSFORMER_SETTINGS if kind == "Transformer" else ("config.json",)
-    settings = next(filter(None, (read_object(path / folder / name) for name in names)), {})
+    settings = next(filter(None, (read_if_present(path / folder / name) for name in names)), {})
     if kind == "Transformer":
         require_one_length(path / folder / names[0], settings)
     if kind == "Pooling" and not settings:
@@ -162,20 +198,3 @@ def _read_module(path: Path, entry: object) -> Module:
             "all folders of the model."
         )
     return Module(kind, folder, settings)
-
-
-def read_object(path: Path) -> dict[str, object]:
-    """Read a JSON object; {} if the file does not exist."""
-    if not path.is_file():
-        return {}
-    value = _read_json(path)
-    if not isinstance(value, dict):
-        raise ModelError(f"{path} holds no JSON object.")
-    return value
-
-
-def _read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ModelError(f"{path} cannot be read as JSON: {error}.") from error

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sbert_search.errors import ModelError
 from sbert_search.models.encoder.config import MOST_LAYERS
-from sbert_search.models.encoder.layouts import read_settings
+from sbert_search.models.encoder.layouts import encoder_settings
 from sbert_search.models.heads import ACTIVATIONS, SEQUENCE_HEADS
 from sbert_search.models.loading.folder import ModelFolder
 from sbert_search.models.loading.modules import POOLING_KEYS, Module, only_limits, read_object
@@ -99,9 +99,10 @@ def why_no_native_head(folder: ModelFolder, architecture: str) -> str | None:
         return reason
     if folder.transformer.get("architectures") != [architecture]:
         return f"its architecture is {folder.transformer.get('architectures')}"
-    activation = folder.transformer.get("pooler_hidden_act") or "gelu"
-    if architecture == SEQUENCE_HEADS["deberta"].architecture and activation != "gelu":
-        return f"pooler_hidden_act is {activation!r}, and the native encoder supports only gelu"
+    for head in SEQUENCE_HEADS.values():
+        stated = folder.transformer.get(head.activation_key) or "gelu"
+        if head.architecture == architecture and stated != "gelu":
+            return f"{head.activation_key} is {stated!r}, and the native encoder supports only gelu"
     return None
 
 
@@ -128,7 +129,7 @@ def pair_activation(folder: ModelFolder) -> str | None:
 
 def _why_no_native_encoder(folder: ModelFolder) -> str | None:
     try:
-        read_settings(folder.transformer_path / "config.json")
+        encoder_settings(folder.transformer_path / "config.json", folder.transformer)
     except ModelError as error:
         return str(error).removesuffix(".")
     if not any((folder.transformer_path / f).is_file() for f in ("tokenizer.json", "vocab.txt")):

@@ -13,17 +13,17 @@ import torch
 
 from sbert_search.errors import ConfigError
 from sbert_search.models.encoder import int8_kernels
-from sbert_search.models.encoder.int8_kernels import clips_pairs, quantize
+from sbert_search.models.encoder.int8_kernels import check_int8_product, quantize
 
 # Rounds random weights and multiplies them by random and by the largest levels. Prints whether the
 # CPU clips sums of pairs, the largest rounded weight, and whether the products are exact.
 _PRODUCT = """
 import json, torch
-from sbert_search.models.encoder.int8_kernels import clips_pairs
+from sbert_search.models.encoder.int8_kernels import check_int8_product
 from sbert_search.models.encoder.inference_layers import _rounded_weight
 clips, most, exact = set(), 0, []
 for rows, outputs, inputs in ((1, 24, 16), (7, 40, 24), (5, 30, 17), (300, 1536, 384)):
-    clips.add(clips_pairs(outputs, inputs))
+    clips.add(check_int8_product(outputs, inputs))
     random = torch.Generator().manual_seed(rows)
     weight, _ = _rounded_weight(torch.randn(outputs, inputs, generator=random))
     most = max(most, int(weight.abs().max()))
@@ -62,22 +62,22 @@ def test_products_are_exact_on_cpus_without_vnni(switches: dict[str, str]) -> No
 
 
 def test_a_torch_without_onednn_is_refused(monkeypatch: Any) -> None:
-    clips_pairs.cache_clear()
+    check_int8_product.cache_clear()
     monkeypatch.setattr(torch._C, "_has_mkldnn", False)
     with pytest.raises(ConfigError, match="int8 needs a torch with oneDNN; use --precision fp32"):
-        clips_pairs(6, 8)
+        check_int8_product(6, 8)
 
 
 def test_a_slow_or_wrong_product_is_refused(monkeypatch: Any) -> None:
-    clips_pairs.cache_clear()
+    check_int8_product.cache_clear()
     seconds = iter([0.001, 0.5])  # float32, then int8
     monkeypatch.setattr(int8_kernels, "_fastest_seconds", lambda work, enough=0.0: next(seconds))
     with pytest.raises(ConfigError, match="takes 500 times as long for an int8 product of 8 x 6"):
-        clips_pairs(6, 8)
+        check_int8_product(6, 8)
     monkeypatch.setattr(int8_kernels, "_is_right", lambda *shape: False)
     with pytest.raises(ConfigError, match="int8 product of 8 x 6 is wrong on this CPU"):
-        clips_pairs(6, 8)
-    clips_pairs.cache_clear()
+        check_int8_product(6, 8)
+    check_int8_product.cache_clear()
 
 
 def test_a_busy_machine_does_not_make_a_product_slow(monkeypatch: Any) -> None:

@@ -22,7 +22,7 @@ from sbert_search.models.encoder.inference_layers import (
     RangeCounter,
     freeze_int8,
 )
-from sbert_search.models.encoder.int8_kernels import clips_pairs
+from sbert_search.models.encoder.int8_kernels import check_int8_product
 from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.encoder.weights import save_encoder
 from tests.models.encoder.small import DISENTANGLED, small_encoder
@@ -68,7 +68,7 @@ def test_a_product_by_hand() -> None:
     made = Int8Linear(layer, ranges([-1.0] * 2, [1.53] * 2), RangeCounter(), levels=levels)
     # 0.5 and -0.252 become 50 and -25 steps. The weights of a row are multiples of a 127th of the
     # largest one, or without VNNI instructions, of the largest sum of one sign in a pair.
-    largest = 0.5 + 0.2 if clips_pairs(2, 2) else 0.5
+    largest = 0.5 + 0.2 if check_int8_product(2, 2) else 0.5
     second = [round(weight / largest * 127) for weight in (0.5, 0.2)]
     expected = [
         10 + 0.01 * (50 * 127 - 25 * -64) * 1.27 / 127,

@@ -6,14 +6,15 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: PLC2701 (no public name)
 
-from sbert_search.models.encoder import selected_tokens as varlen
+from sbert_search.models.encoder import self_attention as varlen
 from sbert_search.models.encoder.packed import PackedTokens
-from sbert_search.models.encoder.selected_tokens import (
-    SelectedTokens,
+from sbert_search.models.encoder.selected_tokens import SelectedTokens
+from sbert_search.models.encoder.self_attention import (
+    Heads,
     has_varlen_kernel,
-    selected_attention,
+    packed_attention,
+    varlen_attention,
 )
-from sbert_search.models.encoder.self_attention import Heads, packed_attention
 
 
 @pytest.fixture(autouse=True)
@@ -54,20 +55,16 @@ def test_the_cuda_kernel_takes_selected_tokens() -> None:
         query, key, value = (
             torch.empty(n, 4, 64, dtype=torch.bfloat16, device="cuda") for n in (8, 28, 28)
         )
-        tokens = PackedTokens(torch.empty(28, dtype=torch.int64), (7, 3, 11, 7))
-        starts = torch.empty(5, dtype=torch.int32, device="cuda")
-        positions = torch.empty(28, dtype=torch.int64, device="cuda")
-        tokens = tokens.with_buffers(starts, positions)
         rows = torch.empty(8, dtype=torch.int64, device="cuda")
         counts = torch.empty(4, dtype=torch.int64, device="cuda")
-        context = selected_attention(
+        context = varlen_attention(
             query,
             key,
             value,
-            tokens,
-            SelectedTokens(rows, rows, counts),
+            query_starts=SelectedTokens(rows, rows, counts).starts,
+            key_starts=torch.empty(5, dtype=torch.int32, device="cuda"),
+            longest=11,
             scale=0.1,
             p=0.1,
-            varlen=True,
         )
     assert context.shape == (8, 256)

@@ -79,9 +79,10 @@ def test_shards_load_equal(folder: Path) -> None:
     index.write_text(json.dumps({"weight_map": {"a": 5}}))
     with pytest.raises(WeightsError, match="names 5, which is not in the folder"):
         load_encoder(folder)
-    index.write_text("[]")
-    with pytest.raises(WeightsError, match="is not an index of weights"):
-        load_encoder(folder)
+    for text in ("[]", "[" * 100_000):
+        index.write_text(text)
+        with pytest.raises(WeightsError, match="is not an index of weights"):
+            load_encoder(folder)
 
 
 def test_head_travels_beside_the_encoder(tmp_path: Path) -> None:

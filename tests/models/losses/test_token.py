@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from sbert_search.models import token_losses as token
-from sbert_search.models.token_losses import (
+from sbert_search.models import logit_losses as token
+from sbert_search.models.logit_losses import (
     IGNORED,
     cosine_loss,
     replaced_token_loss,

@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy
 from transformers.optimization import get_linear_schedule_with_warmup
 
 from sbert_search.errors import ConfigError, TrainingError
-from sbert_search.models.token_losses import IGNORED
+from sbert_search.models.logit_losses import IGNORED
 from sbert_search.train.loop.log import read_log
 from sbert_search.train.loop.loop import Result, train
 from sbert_search.train.loop.objective import Batch, Losses
