@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from sbert_search.lab.errors.report import write_errors as write_errors
     from sbert_search.lab.map.making import map_index as map_index
     from sbert_search.lab.map.record import CorpusMap as CorpusMap
-    from sbert_search.lab.map.record import MapSettings as MapSettings
     from sbert_search.lab.map.saving import write_map as write_map
+    from sbert_search.lab.map.settings import MapSettings as MapSettings
     from sbert_search.lab.variants.recipe import VariantsRecipe as VariantsRecipe
     from sbert_search.lab.variants.report import VariantsReport as VariantsReport
     from sbert_search.lab.variants.run import analyze_variants as analyze_variants
@@ -35,15 +35,14 @@ WING = Wing(
         "sbert_search.lab.variants.run": ["analyze_variants"],
         "sbert_search.lab.variants.report": ["VariantsReport"],
         "sbert_search.lab.map.making": ["map_index"],
-        "sbert_search.lab.map.record": ["CorpusMap", "MapSettings"],
+        "sbert_search.lab.map.record": ["CorpusMap"],
         "sbert_search.lab.map.saving": ["write_map"],
+        "sbert_search.lab.map.settings": ["MapSettings"],
         "sbert_search.lab.attention.corpus": ["HeadReport", "analyze_heads"],
         "sbert_search.lab.attention.maps": ["AttentionMaps", "analyze_attention"],
     },
     commands={
-        "analyze": Command(
-            "sbert_search.lab.commands.group:analyze", line="Analyze models and indexes."
-        ),
+        "analyze": Command("sbert_search.lab.commands:analyze", line="Analyze models and indexes."),
         "analyze anisotropy": Command(
             "sbert_search.lab.commands.models:anisotropy",
             examples=(

@@ -9,8 +9,9 @@ import click
 
 from sbert_search.base.progress import note
 from sbert_search.cli.console import emit, say, show_table
-from sbert_search.cli.options.shared import Finite, shared_options
-from sbert_search.lab.commands.group import FOLDER, out_option
+from sbert_search.cli.options.shared import options_of, shared_options
+from sbert_search.lab.commands import FOLDER, out_option
+from sbert_search.lab.map.settings import MapSettings
 
 if TYPE_CHECKING:
     from sbert_search.lab.errors.report import ErrorReport
@@ -119,32 +120,13 @@ SHOWN_OUTLIERS = 5
     metavar="TEXT",
     help="Mark the 50 best documents of a query; can be repeated.",
 )
-@click.option(
-    "--points",
-    type=click.IntRange(3, 1_000_000),
-    default=100_000,
-    show_default=True,
-    help="Maximum number of documents on the map; if there are more, a random sample is drawn.",
-)
-@click.option(
-    "--neighbours",
-    type=click.IntRange(2, 200),
-    default=15,
-    show_default=True,
-    help="Number of nearest documents that determine the place of a document.",
-)
+@options_of(MapSettings, "points", "neighbours")
 @click.option(
     "--clusters",
     type=click.IntRange(1, 1000),
     help="Number of clusters.  [default: cube root of the documents on the map, at most 50]",
 )
-@click.option(
-    "--duplicates",
-    type=Finite(),
-    default=0.95,
-    show_default=True,
-    help="Minimum score of near-duplicates.",
-)
+@options_of(MapSettings, "duplicates")
 @click.option(
     "--language",
     metavar="NAME",

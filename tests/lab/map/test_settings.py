@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from sbert_search.errors import ConfigError
-from sbert_search.lab.map.record import MapKeywords, MapSettings
+from sbert_search.lab.map.settings import MapKeywords, MapSettings
 
 
 @pytest.mark.parametrize(
