@@ -20,7 +20,7 @@ from sbert_search.config import to_mapping
 from sbert_search.records import RowCounts
 
 if TYPE_CHECKING:
-    from sbert_search.exchange.plan import ExportReport, Target
+    from sbert_search.exchange.plan import Target
     from sbert_search.index.building.build import BuildKeywords
 
 _TARGETS = ("parquet", "faiss", "qdrant", "milvus", "opensearch")  # also in `exchange.plan`
@@ -78,7 +78,18 @@ def export(
     report = export_index(
         path, to, out, url=url, name=name, api_key=api_key, replace=replace, columns=names
     )
-    _show(path, report, as_json=as_json)
+    if as_json:
+        emit({"index": str(path), **to_mapping(report)})
+        return
+    for file in report.files:
+        say(f"wrote {file}")
+    if report.url:
+        say(f"uploaded to {report.name!r} at {report.url}")
+    say(
+        f"{report.passages:,} passages of {report.documents:,} documents ({report.seconds:,.1f} s)."
+    )
+    say("Python code that searches the exported passages:\n")
+    say(report.query)
 
 
 @click.command("import")
@@ -129,11 +140,10 @@ def import_(
     from sbert_search.index.building.build import BuildSettings
 
     settings = with_overrides(BuildSettings(), ctx)
-    names = {"spec", "metric", "dtype", "on_error"} & given(ctx)
-    if given(ctx) & {"language", "title_weight"}:
-        names.add("lexical")
-    names |= {"metadata_fields"} & given(ctx)
-    names |= {"column_types"} if "column_type" in given(ctx) else set()
+    typed = given(ctx)
+    names = {"spec", "metric", "dtype", "on_error", "metadata_fields"} & typed
+    names |= {"lexical"} if typed & {"language", "title_weight"} else set()
+    names |= {"column_types"} if "column_type" in typed else set()
     keywords = {name: getattr(settings, name) for name in names}
     options = model_options(ctx) if model else typed_model_options(ctx)
     index = import_index(
@@ -156,18 +166,3 @@ def import_(
         )
     if counts.rejected:
         ctx.exit(REJECTED_ROWS)
-
-
-def _show(path: Path, report: ExportReport, *, as_json: bool) -> None:
-    if as_json:
-        emit({"index": str(path), **to_mapping(report)})
-        return
-    for file in report.files:
-        say(f"wrote {file}")
-    if report.url:
-        say(f"uploaded to {report.name!r} at {report.url}")
-    say(
-        f"{report.passages:,} passages of {report.documents:,} documents ({report.seconds:,.1f} s)."
-    )
-    say("Python code that searches the exported passages:\n")
-    say(report.query)
