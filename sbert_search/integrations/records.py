@@ -105,10 +105,6 @@ def _json(values: Mapping[str, object], doc_id: str) -> str:
         ) from error
 
 
-Ordering = str
-"""One of ``<``, ``<=``, ``>`` and ``>=``."""
-
-NUMBERS = ("int64", "float64")
 _ORDERS: Mapping[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
@@ -171,8 +167,8 @@ class Conditions:
             found = self._known(column, f"{self.name(column)} IN ({listed})")
         return any_of([found, self.is_null(column)]) if None in values else found
 
-    def compares(self, column: str, order: Ordering, value: object) -> str:
-        """Match documents whose value in a column stands in this order to a value of its type."""
+    def compares(self, column: str, order: str, value: object) -> str:
+        """Match documents whose value in a column is ``<``, ``<=``, ``>`` or ``>=`` another one."""
         value = plain_value(value)
         if self.kind(column) == "bool" and isinstance(value, (int, float)):
             # To Python, True and False are 1 and 0.
@@ -249,7 +245,7 @@ def _fits(kind: str | None, value: object) -> bool:
         return False
     if kind == "bool":
         return isinstance(value, bool) or (isinstance(value, (int, float)) and value in (0, 1))
-    if kind in NUMBERS:
+    if kind in ("int64", "float64"):
         return isinstance(value, (bool, int, float))
     if kind == "timestamp":
         return isinstance(value, date) or _is_iso(datetime, value)
