@@ -157,7 +157,8 @@ def _write_file(plan: ExportPlan, to: Target, out: Path, index: Path) -> tuple[l
         require_possible_output(file, "--out")
         require_apart(file, [index], "--out")
     if to == "parquet":
-        file_targets.write_parquet(plan, out)
+        with files.replacing(out) as new:
+            file_targets.write_rows(plan, new, vectors=True)
         return written, file_targets.parquet_query(plan, out)
     file_targets.write_faiss(plan, out)
     return written, file_targets.faiss_query(plan, out)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sbert_search.base import files
-from sbert_search.base.files import NewFile, replacing
+from sbert_search.base.files import NewFile
 from sbert_search.errors import ConfigError
 from sbert_search.exchange.passages import Passages
 from sbert_search.exchange.plan import VECTOR, ExportPlan, question_vector
@@ -32,12 +32,6 @@ _SCORES = {
     "dot": "vectors @ query",
     "euclidean": "-np.linalg.norm(vectors - query, axis=1)",
 }
-
-
-def write_parquet(plan: ExportPlan, out: Path) -> None:
-    """Write a row for each passage; the file appears under its name when it is complete."""
-    with replacing(out) as file:
-        write_rows(plan, file, vectors=True)
 
 
 def write_rows(plan: ExportPlan, file: NewFile, *, vectors: bool) -> None:

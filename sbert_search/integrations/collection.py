@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import wraps
 from itertools import groupby, islice
 from pathlib import Path
-from typing import TypeVar, Unpack
+from typing import Any, ParamSpec, TypeVar, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,9 +33,22 @@ from sbert_search.search.ordering import PairScorer
 from sbert_search.search.queries import QueryLike
 from sbert_search.search.results import Hits
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 WAIT_S = 30.0  # seconds that a writer waits for another writer of the index
+
+
+def in_thread(method: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Return the asynchronous form of a method, which calls the method in a thread."""
+
+    @wraps(method)
+    async def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        self, *rest = args
+        result: T = await asyncio.to_thread(getattr(self, method.__name__), *rest, **kwargs)
+        return result
+
+    return call
 
 
 def in_runs(documents: Sequence[T], test: Callable[[T], bool]) -> list[Sequence[T]]:

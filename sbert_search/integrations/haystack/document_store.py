@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,7 +19,7 @@ from haystack.errors import FilterError
 
 from sbert_search.errors import CorpusError, ModelMismatch, QueryError
 from sbert_search.index.building.ingest import Mode
-from sbert_search.integrations.collection import Collection, in_runs
+from sbert_search.integrations.collection import Collection, in_runs, in_thread
 from sbert_search.integrations.haystack.documents import (
     NORM,
     REST,
@@ -336,66 +335,18 @@ class SbertSearchDocumentStore:
             parts[vector is None].append(replace(found, meta={**found.meta, **meta}))
         return sum(self.write_documents(part, DuplicatePolicy.OVERWRITE) for part in parts)
 
-    async def count_documents_async(self) -> int:
-        """Call `count_documents` in a thread."""
-        return await asyncio.to_thread(self.count_documents)
-
-    async def filter_documents_async(self, filters: Filters | None = None) -> list[Document]:
-        """Call `filter_documents` in a thread."""
-        return await asyncio.to_thread(self.filter_documents, filters)
-
-    async def write_documents_async(
-        self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE
-    ) -> int:
-        """Call `write_documents` in a thread."""
-        return await asyncio.to_thread(self.write_documents, documents, policy)
-
-    async def delete_documents_async(self, document_ids: list[str]) -> None:
-        """Call `delete_documents` in a thread."""
-        await asyncio.to_thread(self.delete_documents, document_ids)
-
-    async def delete_all_documents_async(self, recreate_index: bool = False) -> None:
-        """Call `delete_all_documents` in a thread."""
-        await asyncio.to_thread(self.delete_all_documents, recreate_index)
-
-    async def delete_by_filter_async(self, filters: Filters) -> int:
-        """Call `delete_by_filter` in a thread."""
-        return await asyncio.to_thread(self.delete_by_filter, filters)
-
-    async def update_by_filter_async(self, filters: Filters, meta: dict[str, Any]) -> int:
-        """Call `update_by_filter` in a thread."""
-        return await asyncio.to_thread(self.update_by_filter, filters, meta)
-
-    async def count_documents_by_filter_async(self, filters: Filters) -> int:
-        """Call `count_documents_by_filter` in a thread."""
-        return await asyncio.to_thread(self.count_documents_by_filter, filters)
-
-    async def count_unique_metadata_by_filter_async(
-        self, filters: Filters, metadata_fields: list[str]
-    ) -> dict[str, int]:
-        """Call `count_unique_metadata_by_filter` in a thread."""
-        count = self.count_unique_metadata_by_filter
-        return await asyncio.to_thread(count, filters, metadata_fields)
-
-    async def get_metadata_fields_info_async(self) -> dict[str, dict[str, str]]:
-        """Call `get_metadata_fields_info` in a thread."""
-        return await asyncio.to_thread(self.get_metadata_fields_info)
-
-    async def get_metadata_field_min_max_async(self, metadata_field: str) -> dict[str, Any]:
-        """Call `get_metadata_field_min_max` in a thread."""
-        return await asyncio.to_thread(self.get_metadata_field_min_max, metadata_field)
-
-    async def get_metadata_field_unique_values_async(
-        self,
-        metadata_field: str,
-        search_term: str | None = None,
-        from_: int = 0,
-        size: int = 10,
-        filters: Filters | None = None,
-    ) -> tuple[list[Any], int]:
-        """Call `get_metadata_field_unique_values` in a thread."""
-        find = partial(self.get_metadata_field_unique_values, metadata_field, search_term)
-        return await asyncio.to_thread(find, from_, size, filters)
+    count_documents_async = in_thread(count_documents)
+    filter_documents_async = in_thread(filter_documents)
+    write_documents_async = in_thread(write_documents)
+    delete_documents_async = in_thread(delete_documents)
+    delete_all_documents_async = in_thread(delete_all_documents)
+    delete_by_filter_async = in_thread(delete_by_filter)
+    update_by_filter_async = in_thread(update_by_filter)
+    count_documents_by_filter_async = in_thread(count_documents_by_filter)
+    count_unique_metadata_by_filter_async = in_thread(count_unique_metadata_by_filter)
+    get_metadata_fields_info_async = in_thread(get_metadata_fields_info)
+    get_metadata_field_min_max_async = in_thread(get_metadata_field_min_max)
+    get_metadata_field_unique_values_async = in_thread(get_metadata_field_unique_values)
 
 
 def _different(documents: Sequence[Document], name: str) -> list[Any]:

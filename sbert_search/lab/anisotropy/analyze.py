@@ -161,7 +161,10 @@ class AnisotropyReport:
             "mean cosine of sentences": [each.sentence_cosine for each in self.layers],
             "self-similarity of words": [each.self_similarity for each in self.layers],
             "intra-sentence similarity": [each.intra_sentence for each in self.layers],
-            "share of the top dimension": [_largest(each.top_dimensions) for each in self.layers],
+            # A share exceeds 1 if other dimensions have negative shares in the mean cosine.
+            "share of the top dimension": [
+                min(1.0, max(each.top_dimensions.values())) for each in self.layers
+            ],
         }
         curves = {
             name: [(float(n), value) for n, value in enumerate(values) if value is not None]
@@ -189,11 +192,6 @@ class AnisotropyReport:
 def shown_dimensions(shares: Mapping[int, float], most: int) -> str:
     """Format the first ``most`` dimensions with their shares in percent."""
     return ", ".join(f"{dim}: {share:.0%}" for dim, share in list(shares.items())[:most])
-
-
-def _largest(shares: Mapping[int, float]) -> float:
-    # A share exceeds 1 if other dimensions lower the mean cosine: their shares are negative.
-    return min(1.0, max(shares.values()))
 
 
 def _spectrum(deviations: Sequence[float]) -> list[tuple[float, float]]:

@@ -21,6 +21,7 @@ from sbert_search.index.storage.manifest import Metric
 from sbert_search.lab.map.clusters import WordCounts, default_clusters, divide
 from sbert_search.lab.map.layout import (
     STEPS,
+    Floats,
     Neighbours,
     duplicate_groups,
     nearest,
@@ -28,7 +29,7 @@ from sbert_search.lab.map.layout import (
     principal_axes,
     require_layout_library,
 )
-from sbert_search.lab.map.record import CorpusMap, Floats, MarkedQuery, gather
+from sbert_search.lab.map.record import CorpusMap, MarkedQuery, gather
 from sbert_search.lab.map.settings import FEWEST_DOCUMENTS, MapKeywords, MapSettings
 from sbert_search.records import MetadataValue
 
