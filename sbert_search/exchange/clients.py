@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from urllib.parse import urlsplit
 
 from sbert_search.base.progress import shown_url
@@ -27,21 +27,16 @@ def require_url(url: str) -> None:
     A library that cannot read them may take a part of a password for the port, and print this part
     in its error.
     """
-    if not _can_be_read(url):
-        raise ConfigError(
-            f"--url {shown_url(url)}: the host or the port cannot be read; write a URL such as "
-            "http://localhost:9200. In a user or a password, write %3A for a colon, %2F for a "
-            "slash, %3F for ?, %23 for # and %40 for @."
-        )
-
-
-def _can_be_read(url: str) -> bool:
-    try:
+    with suppress(ValueError):
         parts = urlsplit(url)
         _ = parts.port  # checked when it is read
-    except ValueError:
-        return False
-    return bool(parts.hostname) or parts.scheme not in ("http", "https", "tcp")
+        if parts.hostname or parts.scheme not in ("http", "https", "tcp"):
+            return
+    raise ConfigError(
+        f"--url {shown_url(url)}: the host or the port cannot be read; write a URL such as "
+        "http://localhost:9200. In a user or a password, write %3A for a colon, %2F for a "
+        "slash, %3F for ?, %23 for # and %40 for @."
+    )
 
 
 def cannot_be_opened(engine: str, url: str, error: Exception) -> ConfigError:

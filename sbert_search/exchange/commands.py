@@ -26,7 +26,7 @@ from sbert_search.records import RowCounts
 from sbert_search.text.fields import FieldNames
 
 if TYPE_CHECKING:
-    from sbert_search.exchange.plan import ExportReport, Target
+    from sbert_search.exchange.plan import Target
     from sbert_search.index.building.settings import BuildKeywords
 
 _TARGETS = ("parquet", "faiss", "qdrant", "milvus", "opensearch")  # also in `exchange.plan`
@@ -82,7 +82,18 @@ def export(
     report = export_index(
         path, to, out, url=url, name=name, api_key=api_key, replace=replace, columns=names
     )
-    _show(path, report, as_json=as_json)
+    if as_json:
+        emit({"index": str(path), **to_mapping(report)})
+        return
+    for file in report.files:
+        say(f"wrote {file}")
+    if report.url:
+        say(f"uploaded to {report.name!r} at {report.url}")
+    say(
+        f"{report.passages:,} passages of {report.documents:,} documents ({report.seconds:,.1f} s)."
+    )
+    say("Python code that searches the exported passages:\n")
+    say(report.query)
 
 
 @click.command("import")
@@ -154,18 +165,3 @@ def import_(
         )
     if counts.rejected:
         ctx.exit(REJECTED_ROWS)
-
-
-def _show(path: Path, report: ExportReport, *, as_json: bool) -> None:
-    if as_json:
-        emit({"index": str(path), **to_mapping(report)})
-        return
-    for file in report.files:
-        say(f"wrote {file}")
-    if report.url:
-        say(f"uploaded to {report.name!r} at {report.url}")
-    say(
-        f"{report.passages:,} passages of {report.documents:,} documents ({report.seconds:,.1f} s)."
-    )
-    say("Python code that searches the exported passages:\n")
-    say(report.query)

@@ -6,9 +6,8 @@ import contextlib
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple
 
 from sbert_search.base import files
 from sbert_search.base.folders import require_apart, require_possible_output
@@ -22,36 +21,24 @@ from sbert_search.index.index import Index
 from sbert_search.index.storage import manifest as manifests
 
 
-class _Opens(Protocol):
-    def __call__(
-        self, plan: ExportPlan, url: str, name: str, api_key: str | None, /
-    ) -> Receiver: ...
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Engine:
-    opens: _Opens
-    query: Callable[[ExportPlan, str, str], str]  # (plan, URL, collection) to code
+class _Engine(NamedTuple):
     url: str  # default on this machine, for messages and code
+    open: Callable[[ExportPlan, str, str, str | None], Receiver]  # plan, URL, collection, API key
+    query_of: Callable[[ExportPlan, str, str], str]  # plan, URL, collection; returns code
     # Writes the files that the engine imports; None: the engine cannot import files.
-    writes: Callable[[ExportPlan, Path], list[Path]] | None = None
+    write_files: Callable[[ExportPlan, Path], list[Path]] | None
 
 
 _ENGINES = {
-    "qdrant": _Engine(
-        opens=qdrant.QdrantReceiver, query=qdrant.query_of, url="http://localhost:6333"
-    ),
+    "qdrant": _Engine("http://localhost:6333", qdrant.QdrantReceiver, qdrant.query_of, None),
     "milvus": _Engine(
-        opens=milvus.MilvusReceiver,
-        query=milvus.query_of,
-        url="http://localhost:19530",
-        writes=milvus.write_files,
+        "http://localhost:19530", milvus.MilvusReceiver, milvus.query_of, milvus.write_files
     ),
     "opensearch": _Engine(
-        opens=opensearch.OpenSearchReceiver,
-        query=opensearch.query_of,
-        url="http://localhost:9200",
-        writes=opensearch.write_files,
+        "http://localhost:9200",
+        opensearch.OpenSearchReceiver,
+        opensearch.query_of,
+        opensearch.write_files,
     ),
 }
 
@@ -124,16 +111,16 @@ def export_index(
             fields=dict(plan.fields),
         )
         cursor = opened.path.with_name(f"{opened.path.name}.{to}.cursor.json")
-        with contextlib.closing(engine.opens(plan, url, collection, api_key)) as receiver:
+        with contextlib.closing(engine.open(plan, url, collection, api_key)) as receiver:
             resumed = upload(plan, receiver, start, cursor, replace_old=replace)
-        query = engine.query(plan, shown_url(url), collection)
+        query = engine.query_of(plan, shown_url(url), collection)
     else:
         assert out is not None
-        assert engine.writes is not None
+        assert engine.write_files is not None
         require_apart(Path(out), [opened.path], "--out")
         with _new_folder(Path(out)) as folder:
-            names = [path.name for path in engine.writes(plan, folder)]
-            query = engine.query(plan, engine.url, collection)
+            names = [path.name for path in engine.write_files(plan, folder)]
+            query = engine.query_of(plan, engine.url, collection)
             files.write_new(folder / "query.py", query.encode())
         written = [Path(out) / each for each in (*names, "query.py")]
     return ExportReport(
@@ -160,7 +147,7 @@ def _require_target(
             f"An export to {to} needs either --out, a new folder for its files, or --url, such as "
             f"{engine.url}."
         )
-    if engine is not None and url is None and engine.writes is None:
+    if engine is not None and url is None and engine.write_files is None:
         raise ConfigError(f"{to} imports no files; upload with --url, such as {engine.url}.")
 
 
@@ -170,7 +157,8 @@ def _write_file(plan: ExportPlan, to: Target, out: Path, index: Path) -> tuple[l
         require_possible_output(file, "--out")
         require_apart(file, [index], "--out")
     if to == "parquet":
-        file_targets.write_parquet(plan, out)
+        with files.replacing(out) as new:
+            file_targets.write_rows(plan, new, vectors=True)
         return written, file_targets.parquet_query(plan, out)
     file_targets.write_faiss(plan, out)
     return written, file_targets.faiss_query(plan, out)

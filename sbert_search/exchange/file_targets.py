@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sbert_search.base import files
-from sbert_search.base.files import NewFile, replacing
+from sbert_search.base.files import NewFile
 from sbert_search.errors import ConfigError
 from sbert_search.exchange.passages import Passages
 from sbert_search.exchange.plan import VECTOR, ExportPlan, question_vector
 from sbert_search.index.building.parquet import MODEL_KEY
-from sbert_search.index.dense.faiss_runtime import FaissIndex, import_faiss
+from sbert_search.index.dense.faiss_runtime import import_faiss
 from sbert_search.index.storage.columns import ARROW_TYPES
 from sbert_search.index.storage.manifest import Metric
 
@@ -32,12 +32,6 @@ _SCORES = {
     "dot": "vectors @ query",
     "euclidean": "-np.linalg.norm(vectors - query, axis=1)",
 }
-
-
-def write_parquet(plan: ExportPlan, out: Path) -> None:
-    """Write a row for each passage; the file appears under its name when it is complete."""
-    with replacing(out) as file:
-        write_rows(plan, file, vectors=True)
 
 
 def write_rows(plan: ExportPlan, file: NewFile, *, vectors: bool) -> None:
@@ -165,20 +159,19 @@ def _header(metric: Metric, dim: int, n_vectors: int) -> bytes:
     kind = faiss.IndexFlatL2 if metric == "euclidean" else faiss.IndexFlatIP
     one = kind(dim)
     one.add(np.ones((1, dim), np.float32))
-    if _with_counts(faiss, kind(dim), dim, 1) + b"\0\0\x80\x3f" * dim != _bytes(faiss, one):
+    empty = bytes(faiss.serialize_index(kind(dim)))
+    if _with_counts(empty, dim, 1) + b"\0\0\x80\x3f" * dim != bytes(faiss.serialize_index(one)):
         raise ConfigError(
             f"FAISS {faiss.__version__} writes exact indexes in a form that this version of "
             "sbert-search does not know. Install an older faiss-cpu."
         )
-    return _with_counts(faiss, kind(dim), dim, n_vectors)
+    return _with_counts(empty, dim, n_vectors)
 
 
-def _with_counts(faiss: FaissIndex, empty: FaissIndex, dim: int, n_vectors: int) -> bytes:
-    data = bytearray(_bytes(faiss, empty))
-    data[8:16] = n_vectors.to_bytes(8, "little")
-    data[-8:] = (n_vectors * dim).to_bytes(8, "little")
-    return bytes(data)
-
-
-def _bytes(faiss: FaissIndex, index: FaissIndex) -> bytes:
-    return bytes(faiss.serialize_index(index))
+def _with_counts(empty: bytes, dim: int, n_vectors: int) -> bytes:
+    return (
+        empty[:8]
+        + n_vectors.to_bytes(8, "little")
+        + empty[16:-8]
+        + (n_vectors * dim).to_bytes(8, "little")
+    )

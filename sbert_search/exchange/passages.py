@@ -103,7 +103,9 @@ class _SegmentReader:
         documents.append(batch.take(pa.array(firsts[firsts >= start] - start)))
         of_documents = pa.Table.from_batches(documents)
         own = pa.Table.from_batches([batch.take(pa.array(at - start))])
-        titles, texts = (_texts(of_documents, name) for name in ("title", "text"))
+        titles, texts = (
+            [value or "" for value in of_documents[name].to_pylist()] for name in ("title", "text")
+        )
         starts, ends = own["char_start"].to_pylist(), own["char_end"].to_pylist()
         passages = [
             _part(titles[doc], texts[doc], begin, end)
@@ -135,10 +137,6 @@ def _validated(segment: Segment, index: int, row: int | None = None) -> pa.Recor
         batch = batch if row is None else batch.slice(row, 1)
         batch.validate(full=True)
     return batch
-
-
-def _texts(table: pa.Table, name: str) -> list[str]:
-    return [value or "" for value in table[name].to_pylist()]
 
 
 def _part(title: str, text: str, start: int, end: int) -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from sbert_search.base.progress import note, progress
 from sbert_search.config import unknown_name
@@ -18,7 +18,7 @@ from sbert_search.index.storage.manifest import ColumnType, Metric
 from sbert_search.models.loading.identity import ModelIdentity
 
 Target = Literal["parquet", "faiss", "qdrant", "milvus", "opensearch"]
-TARGETS: tuple[Target, ...] = ("parquet", "faiss", "qdrant", "milvus", "opensearch")
+TARGETS: tuple[Target, ...] = get_args(Target)
 
 VECTOR, ID = "vector", "id"  # names of two more fields, in addition to `OWN`
 _NO_NAME = re.compile(r"\W", re.ASCII)
@@ -64,11 +64,7 @@ class ExportPlan:
 
     @classmethod
     def of(
-        cls,
-        snapshot: Snapshot,
-        columns: Sequence[str] | None,
-        *,
-        words_only: bool,
+        cls, snapshot: Snapshot, columns: Sequence[str] | None, *, words_only: bool
     ) -> ExportPlan:
         """Choose the columns (all by default) and their names.
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol, cast, get_args
+from typing import Any, cast, get_args
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -86,10 +86,8 @@ def found_in_parquet(
     such as ``d7#2``. The metadata column ``document`` has the ``doc_id``.
     """
     asked.require_only(str(path), "--ids" if has_vectors else "--vector-field", *FIELDS)
-    try:
-        schema = pq.read_schema(path)
-    except (OSError, pa.ArrowException) as error:
-        raise CorpusError(f"{path}: cannot be read as Parquet: {error}.") from error
+    with _opened(path) as file:
+        schema = file.schema.to_arrow_schema()
     stated = schema.metadata or {}
     field = None if has_vectors else asked.fields.vector or vector_field(schema, str(path))
     metric = stated.get(METRIC_KEY.encode(), b"").decode()
@@ -243,21 +241,6 @@ def choose_name(asked: str | None, names: list[str], shown: str, kind: str) -> s
 ENDING = ".lance"
 
 
-class _Named(Protocol):
-    name: str
-    columns: Sequence[str]
-
-
-class _Statistics(Protocol):
-    distance_type: str | None
-
-
-class _Table(Protocol):
-    def list_indices(self) -> Iterable[_Named]: ...
-
-    def index_stats(self, index_name: str, /) -> _Statistics | None: ...
-
-
 _LANCE_METRICS: Mapping[str, Metric] = {"cosine": "cosine", "dot": "dot", "l2": "euclidean"}
 
 
@@ -286,7 +269,7 @@ def found_in_lance(folder: Path, asked: SourceOptions) -> VectorSource:
     )
 
 
-def _metric_of(table: _Table, field: str, shown: str) -> Metric:
+def _metric_of(table: Any, field: str, shown: str) -> Metric:
     for index in table.list_indices():
         if list(index.columns) != [field]:
             continue

@@ -93,12 +93,7 @@ class Cursor:
 
 
 def upload(
-    plan: ExportPlan,
-    receiver: Receiver,
-    start: Cursor,
-    path: Path,
-    *,
-    replace_old: bool,
+    plan: ExportPlan, receiver: Receiver, start: Cursor, path: Path, *, replace_old: bool
 ) -> int:
     """Send all passages, and check that the engine counts as many as the index has.
 

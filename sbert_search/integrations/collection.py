@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import wraps
 from itertools import groupby, islice
 from pathlib import Path
-from typing import TypeVar, Unpack
+from typing import Any, ParamSpec, TypeVar, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +20,7 @@ from sbert_search.embed.arguments import ModelLike
 from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import NotAnIndex, QueryError, UnfinishedBuild
 from sbert_search.index.building.build import BuildKeywords
-from sbert_search.index.building.ingest import IngestReport, Mode
+from sbert_search.index.building.ingest import Mode
 from sbert_search.index.documents import iter_documents
 from sbert_search.index.index import Index
 from sbert_search.index.storage.ids import hash_contents
@@ -31,9 +33,22 @@ from sbert_search.search.ordering import PairScorer
 from sbert_search.search.queries import QueryLike
 from sbert_search.search.results import Hits
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 WAIT_S = 30.0  # seconds that a writer waits for another writer of the index
+
+
+def in_thread(method: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Return the asynchronous form of a method, which calls the method in a thread."""
+
+    @wraps(method)
+    async def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        self, *rest = args
+        result: T = await asyncio.to_thread(getattr(self, method.__name__), *rest, **kwargs)
+        return result
+
+    return call
 
 
 def in_runs(documents: Sequence[T], test: Callable[[T], bool]) -> list[Sequence[T]]:
@@ -76,7 +91,11 @@ class Collection:
         self._wait_s, self._settings = wait_s, settings
         self._writing = threading.RLock()
         self._engine: SearchEngine | None = None
-        self.path = Path(path).absolute() if path is not None else self._temporary()
+        if path is None:
+            scratch = TemporaryFolder()
+            weakref.finalize(self, scratch.remove)
+            path = scratch.path / "index"
+        self.path = Path(path).absolute()
         try:
             self._use(Index.open(self.path, wait_s=wait_s))
         except NotAnIndex:
@@ -84,11 +103,6 @@ class Collection:
                 raise
             if model is not None or dim is not None:
                 self._create(dim)
-
-    def _temporary(self) -> Path:
-        scratch = TemporaryFolder()
-        weakref.finalize(self, scratch.remove)
-        return scratch.path / "index"
 
     def _create(self, dim: int | None) -> Index:
         if self._model is None:
@@ -167,6 +181,7 @@ class Collection:
         with self._writing:
             if (index := self.index) is None:
                 index = self._create(None if vectors is None else vectors.shape[1])
+            write = index.upsert if mode == "upsert" else index.add
             counts = RowCounts()
             # The index refuses a blank text without a vector, so the vectors of blank texts are
             # computed here. The index itself splits and embeds all other texts.
@@ -174,22 +189,14 @@ class Collection:
                 given = vectors
                 if given is None and _is_blank(run[0]):
                     given = self.embedder.encode_document([record.text for record in run])
-                counts += self._ingest(index, mode, run, given).counts
+                rows = list(map(row_of, run))
+                if given is not None:
+                    report = write(rows, vectors=given, fields=FIELDS)
+                else:
+                    report = write(rows, model=self.embedder, fields=FIELDS)
+                counts += report.counts
         self.written += counts
         return counts
-
-    def _ingest(
-        self,
-        index: Index,
-        mode: Mode,
-        records: Sequence[Record],
-        vectors: NDArray[np.floating] | None,
-    ) -> IngestReport:
-        write = index.upsert if mode == "upsert" else index.add
-        rows = list(map(row_of, records))
-        if vectors is not None:
-            return write(rows, vectors=vectors, fields=FIELDS)
-        return write(rows, model=self.embedder, fields=FIELDS)
 
     def get(self, ids: Iterable[str]) -> list[Record]:
         """Read documents by id, in the order of the ids; absent ones are left out."""

@@ -105,10 +105,6 @@ def _json(values: Mapping[str, object], doc_id: str) -> str:
         ) from error
 
 
-Ordering = str
-"""One of ``<``, ``<=``, ``>`` and ``>=``."""
-
-NUMBERS = ("int64", "float64")
 _ORDERS: Mapping[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
@@ -133,11 +129,6 @@ class Conditions:
             return "string"
         return self._columns.get(column)
 
-    def item_kind(self, column: str) -> str | None:
-        """Return the type of the values of a list column; None for any other column."""
-        kind = self.kind(column) or ""
-        return kind[5:-1] if kind.startswith("list[") else None
-
     def name(self, column: str) -> str:
         """Return the quoted name of a column, with ``meta.`` if it is also a name of the index."""
         prefix = "meta." if column in _OWN and column in self._columns else ""
@@ -155,38 +146,32 @@ class Conditions:
     def equals(self, column: str, value: object) -> str:
         """Match documents with this value in a column; no text equals a number."""
         value = plain_value(value)
-        if value is None:
-            return self.is_null(column)
-        if not self._comparable(column, value):
-            return self.never
-        return self._known(column, f"{self.name(column)} = {self._value(column, value)}")
+        return self.is_null(column) if value is None else self._compare(column, "=", value)
 
     def is_in(self, column: str, values: Iterable[object]) -> str:
         """Match documents with one of these values in a column."""
-        values = list(map(plain_value, values))
-        same = [value for value in values if self._comparable(column, value)]
+        values, kind = list(map(plain_value, values)), self.kind(column)
+        listed = ", ".join(_typed(kind, value) for value in values if _fits(kind, value))
         found = self.never
-        if same:
-            listed = ", ".join(self._value(column, value) for value in same)
+        if listed:
             found = self._known(column, f"{self.name(column)} IN ({listed})")
         return any_of([found, self.is_null(column)]) if None in values else found
 
-    def compares(self, column: str, order: Ordering, value: object) -> str:
-        """Match documents whose value in a column stands in this order to a value of its type."""
+    def compares(self, column: str, order: str, value: object) -> str:
+        """Match documents whose value in a column is ``<``, ``<=``, ``>`` or ``>=`` another one."""
         value = plain_value(value)
         if self.kind(column) == "bool" and isinstance(value, (int, float)):
             # To Python, True and False are 1 and 0.
             return self.is_in(column, [f for f in (True, False) if _ORDERS[order](f, value)])
-        if not self._comparable(column, value):
-            return self.never
-        return self._known(column, f"{self.name(column)} {order} {self._value(column, value)}")
+        return self._compare(column, order, value)
 
     def contains(self, column: str, value: object) -> str:
         """Match documents whose list in a column contains a value."""
-        kind, value = self.item_kind(column), plain_value(value)
-        if not _fits(kind, value):
+        kind, value = self.kind(column) or "", plain_value(value)
+        item_kind = kind[5:-1] if kind.startswith("list[") else None
+        if not _fits(item_kind, value):
             return self.never
-        return self._known(column, f"{_typed(kind, value)} IN {self.name(column)}")
+        return self._known(column, f"{_typed(item_kind, value)} IN {self.name(column)}")
 
     def has_text(self, column: str, text: str, *, ignore_case: bool = False) -> str:
         """Match documents whose text in a column contains ``text``."""
@@ -196,11 +181,11 @@ class Conditions:
         like = "ILIKE" if ignore_case else "LIKE"
         return self._known(column, f"{self.name(column)} {like} {literal(f'%{pattern}%')}")
 
-    def _comparable(self, column: str, value: object) -> bool:
-        return _fits(self.kind(column), value)
-
-    def _value(self, column: str, value: object) -> str:
-        return _typed(self.kind(column), value)
+    def _compare(self, column: str, sign: str, value: object) -> str:
+        kind = self.kind(column)
+        if not _fits(kind, value):
+            return self.never
+        return self._known(column, f"{self.name(column)} {sign} {_typed(kind, value)}")
 
     def _known(self, column: str, condition: str) -> str:
         return f"({condition} AND {self.name(column)} IS NOT NULL)"
@@ -249,7 +234,7 @@ def _fits(kind: str | None, value: object) -> bool:
         return False
     if kind == "bool":
         return isinstance(value, bool) or (isinstance(value, (int, float)) and value in (0, 1))
-    if kind in NUMBERS:
+    if kind in ("int64", "float64"):
         return isinstance(value, (bool, int, float))
     if kind == "timestamp":
         return isinstance(value, date) or _is_iso(datetime, value)

@@ -36,15 +36,13 @@ WING = Wing(
         "sbert_search.lab.variants.report": ["VariantsReport"],
         "sbert_search.lab.map.making": ["map_index"],
         "sbert_search.lab.map.record": ["CorpusMap"],
-        "sbert_search.lab.map.settings": ["MapSettings"],
         "sbert_search.lab.map.saving": ["write_map"],
+        "sbert_search.lab.map.settings": ["MapSettings"],
         "sbert_search.lab.attention.corpus": ["HeadReport", "analyze_heads"],
         "sbert_search.lab.attention.maps": ["AttentionMaps", "analyze_attention"],
     },
     commands={
-        "analyze": Command(
-            "sbert_search.lab.commands.group:analyze", line="Analyze models and indexes."
-        ),
+        "analyze": Command("sbert_search.lab.commands:analyze", line="Analyze models and indexes."),
         "analyze anisotropy": Command(
             "sbert_search.lab.commands.models:anisotropy",
             examples=(

@@ -1,4 +1,4 @@
-"""Fill the HTML template of a page that needs no other file and no network."""
+"""The files of an analysis, and the HTML templates of pages that need no other file or network."""
 
 from __future__ import annotations
 
@@ -8,6 +8,17 @@ import json
 from collections.abc import Mapping
 from html import escape
 from pathlib import Path
+
+from sbert_search.base.files import replace_file
+
+
+def write_files(out: str | Path, contents: Mapping[str, bytes]) -> list[Path]:
+    """Write files by name into a folder, which is made if it does not exist; return their paths."""
+    folder = Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in contents.items():
+        replace_file(folder / name, content)
+    return [folder / name for name in contents]
 
 
 def read_page_file(module: str, name: str) -> str:

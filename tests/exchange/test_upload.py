@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -111,7 +110,7 @@ def test_an_upload_is_not_continued_with_an_index_that_was_built_anew(
     monkeypatch.setattr(uploads, "BATCH_ROWS", 8)
     monkeypatch.setattr(uploads, "TRIES", 1)
     receiver = Collection()
-    engine = replace(export._ENGINES["qdrant"], opens=lambda *_: receiver)
+    engine = export._ENGINES["qdrant"]._replace(open=lambda *_: receiver)
     monkeypatch.setitem(export._ENGINES, "qdrant", engine)
     first = Index.build(rows(40), out=tmp_path / "i", model="hashing:8", n_shards=n_shards)
     receiver.n_batches = 2

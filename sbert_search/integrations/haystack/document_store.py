@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,7 +19,7 @@ from haystack.errors import FilterError
 
 from sbert_search.errors import CorpusError, ModelMismatch, QueryError
 from sbert_search.index.building.ingest import Mode
-from sbert_search.integrations.collection import Collection, in_runs
+from sbert_search.integrations.collection import Collection, in_runs, in_thread
 from sbert_search.integrations.haystack.documents import (
     NORM,
     REST,
@@ -38,18 +37,53 @@ from sbert_search.search.results import Hits
 Filters = Mapping[str, object]
 
 
-class ReadableStore:
-    """Reads the documents of a collection.
+# Dimension of a store whose first documents have no embedding, as in other stores of Haystack.
+EMBEDDING_DIM = 768
+
+
+class SbertSearchDocumentStore:
+    """A document store on disk: every write is durable, and searches are exact by default.
 
     Args:
-        collection: The documents.
-        model: The model that a new index will have; None: it will have no model.
-        return_embedding: Whether documents are returned with their embeddings.
+        path: Folder of the index, which is created if it does not exist. None: a temporary folder,
+            which is deleted with this object.
+        model: Name or folder of a model, which embeds documents that come without an embedding, and
+            queries without a vector. None: the model of an existing index; a new index has none.
+        embedding_dim: Dimension of the embeddings of a new index without a model; None: that of the
+            first embedding that is written, or 768 if the first documents have none.
+        return_embedding: Whether documents are returned with their embeddings. A store with a model
+            never returns embeddings.
+
+    Raises:
+        ModelMismatch: The model is not the one that built the index; this is checked when the model
+            is first used.
     """
 
-    def __init__(self, collection: Collection, model: str | None, return_embedding: bool) -> None:
-        self.collection, self.model = collection, model
+    def __init__(
+        self,
+        path: str | None = None,
+        model: str | None = None,
+        embedding_dim: int | None = None,
+        return_embedding: bool = True,
+    ) -> None:
+        self.collection = Collection(path, model, dim=None if model else embedding_dim)
+        self.path, self.model, self.embedding_dim = path, model, embedding_dim
         self.return_embedding = return_embedding
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the arguments of the store; documents stay in its folder."""
+        return default_to_dict(
+            self,
+            path=None if self.path is None else str(Path(self.path)),
+            model=self.model,
+            embedding_dim=self.embedding_dim,
+            return_embedding=self.return_embedding,
+        )
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> SbertSearchDocumentStore:
+        """Open the store that `to_dict` describes."""
+        return default_from_dict(cls, data)
 
     @property
     def has_model(self) -> bool:
@@ -196,82 +230,10 @@ class ReadableStore:
         return Conditions(self.collection.columns)
 
     def _where(self, filters: Filters | None) -> str | None:
-        if not filters:
-            return None
         try:
             return where_of(filters, self._columns)
         except QueryError as error:
             raise FilterError(str(error)) from error
-
-
-def _different(documents: Sequence[Document], name: str) -> list[Any]:
-    values = (document.meta.get(name) for document in documents)
-    items = chain.from_iterable(value if isinstance(value, list) else [value] for value in values)
-    different = [item for item in items if item is not None]
-    with _comparing(different, name):
-        return list(dict.fromkeys(different))
-
-
-@contextmanager
-def _comparing(values: Sequence[object], name: str) -> Iterator[None]:
-    """Turn the TypeError of a comparison in this block into an error that names the field."""
-    try:
-        yield
-    except TypeError as error:
-        kinds = " and ".join(sorted({type(value).__name__ for value in values}))
-        raise CorpusError(
-            f"The values of the field {name!r} cannot be compared: they have the types {kinds}. "
-            "Give all values of a field one type: text, number, flag or date."
-        ) from error
-
-
-# Dimension of a store whose first documents have no embedding, as in other stores of Haystack.
-EMBEDDING_DIM = 768
-
-
-class SbertSearchDocumentStore(ReadableStore):
-    """A document store on disk: every write is durable, and searches are exact by default.
-
-    Args:
-        path: Folder of the index, which is created if it does not exist. None: a temporary folder,
-            which is deleted with this object.
-        model: Name or folder of a model, which embeds documents that come without an embedding, and
-            queries without a vector. None: the model of an existing index; a new index has none.
-        embedding_dim: Dimension of the embeddings of a new index without a model; None: that of the
-            first embedding that is written, or 768 if the first documents have none.
-        return_embedding: Whether documents are returned with their embeddings. A store with a model
-            never returns embeddings.
-
-    Raises:
-        ModelMismatch: The model is not the one that built the index; this is checked when the model
-            is first used.
-    """
-
-    def __init__(
-        self,
-        path: str | None = None,
-        model: str | None = None,
-        embedding_dim: int | None = None,
-        return_embedding: bool = True,
-    ) -> None:
-        collection = Collection(path, model, dim=None if model else embedding_dim)
-        super().__init__(collection, model, return_embedding)
-        self.path, self.embedding_dim = path, embedding_dim
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the arguments of the store; documents stay in its folder."""
-        return default_to_dict(
-            self,
-            path=None if self.path is None else str(Path(self.path)),
-            model=self.model,
-            embedding_dim=self.embedding_dim,
-            return_embedding=self.return_embedding,
-        )
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> SbertSearchDocumentStore:
-        """Open the store that `to_dict` describes."""
-        return default_from_dict(cls, data)
 
     def write_documents(
         self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE
@@ -373,66 +335,39 @@ class SbertSearchDocumentStore(ReadableStore):
             parts[vector is None].append(replace(found, meta={**found.meta, **meta}))
         return sum(self.write_documents(part, DuplicatePolicy.OVERWRITE) for part in parts)
 
-    async def count_documents_async(self) -> int:
-        """Call `count_documents` in a thread."""
-        return await asyncio.to_thread(self.count_documents)
+    count_documents_async = in_thread(count_documents)
+    filter_documents_async = in_thread(filter_documents)
+    write_documents_async = in_thread(write_documents)
+    delete_documents_async = in_thread(delete_documents)
+    delete_all_documents_async = in_thread(delete_all_documents)
+    delete_by_filter_async = in_thread(delete_by_filter)
+    update_by_filter_async = in_thread(update_by_filter)
+    count_documents_by_filter_async = in_thread(count_documents_by_filter)
+    count_unique_metadata_by_filter_async = in_thread(count_unique_metadata_by_filter)
+    get_metadata_fields_info_async = in_thread(get_metadata_fields_info)
+    get_metadata_field_min_max_async = in_thread(get_metadata_field_min_max)
+    get_metadata_field_unique_values_async = in_thread(get_metadata_field_unique_values)
 
-    async def filter_documents_async(self, filters: Filters | None = None) -> list[Document]:
-        """Call `filter_documents` in a thread."""
-        return await asyncio.to_thread(self.filter_documents, filters)
 
-    async def write_documents_async(
-        self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE
-    ) -> int:
-        """Call `write_documents` in a thread."""
-        return await asyncio.to_thread(self.write_documents, documents, policy)
+def _different(documents: Sequence[Document], name: str) -> list[Any]:
+    values = (document.meta.get(name) for document in documents)
+    items = chain.from_iterable(value if isinstance(value, list) else [value] for value in values)
+    different = [item for item in items if item is not None]
+    with _comparing(different, name):
+        return list(dict.fromkeys(different))
 
-    async def delete_documents_async(self, document_ids: list[str]) -> None:
-        """Call `delete_documents` in a thread."""
-        await asyncio.to_thread(self.delete_documents, document_ids)
 
-    async def delete_all_documents_async(self, recreate_index: bool = False) -> None:
-        """Call `delete_all_documents` in a thread."""
-        await asyncio.to_thread(self.delete_all_documents, recreate_index)
-
-    async def delete_by_filter_async(self, filters: Filters) -> int:
-        """Call `delete_by_filter` in a thread."""
-        return await asyncio.to_thread(self.delete_by_filter, filters)
-
-    async def update_by_filter_async(self, filters: Filters, meta: dict[str, Any]) -> int:
-        """Call `update_by_filter` in a thread."""
-        return await asyncio.to_thread(self.update_by_filter, filters, meta)
-
-    async def count_documents_by_filter_async(self, filters: Filters) -> int:
-        """Call `count_documents_by_filter` in a thread."""
-        return await asyncio.to_thread(self.count_documents_by_filter, filters)
-
-    async def count_unique_metadata_by_filter_async(
-        self, filters: Filters, metadata_fields: list[str]
-    ) -> dict[str, int]:
-        """Call `count_unique_metadata_by_filter` in a thread."""
-        count = self.count_unique_metadata_by_filter
-        return await asyncio.to_thread(count, filters, metadata_fields)
-
-    async def get_metadata_fields_info_async(self) -> dict[str, dict[str, str]]:
-        """Call `get_metadata_fields_info` in a thread."""
-        return await asyncio.to_thread(self.get_metadata_fields_info)
-
-    async def get_metadata_field_min_max_async(self, metadata_field: str) -> dict[str, Any]:
-        """Call `get_metadata_field_min_max` in a thread."""
-        return await asyncio.to_thread(self.get_metadata_field_min_max, metadata_field)
-
-    async def get_metadata_field_unique_values_async(
-        self,
-        metadata_field: str,
-        search_term: str | None = None,
-        from_: int = 0,
-        size: int = 10,
-        filters: Filters | None = None,
-    ) -> tuple[list[Any], int]:
-        """Call `get_metadata_field_unique_values` in a thread."""
-        find = partial(self.get_metadata_field_unique_values, metadata_field, search_term)
-        return await asyncio.to_thread(find, from_, size, filters)
+@contextmanager
+def _comparing(values: Sequence[object], name: str) -> Iterator[None]:
+    """Turn the TypeError of a comparison in this block into an error that names the field."""
+    try:
+        yield
+    except TypeError as error:
+        kinds = " and ".join(sorted({type(value).__name__ for value in values}))
+        raise CorpusError(
+            f"The values of the field {name!r} cannot be compared: they have the types {kinds}. "
+            "Give all values of a field one type: text, number, flag or date."
+        ) from error
 
 
 def _dim_of(documents: Sequence[Document]) -> int | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 from haystack import component, default_from_dict, default_to_dict
 from haystack.dataclasses import Document
@@ -13,7 +14,21 @@ from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.search.rerankers import Reranker
 
 
-class _Embedding:
+class _Component:
+    """A component that is serialised by its arguments, which are attributes too."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the arguments of the component."""
+        _, *names = inspect.signature(type(self).__init__).parameters  # without self
+        return default_to_dict(self, **{name: getattr(self, name) for name in names})
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """Make the component that `to_dict` describes."""
+        return default_from_dict(cls, data)
+
+
+class _Embedding(_Component):
     """Opens a model at the first use.
 
     Args:
@@ -41,15 +56,6 @@ class _Embedding:
 @component
 class SbertSearchTextEmbedder(_Embedding):
     """Embeds a query; arguments are a model's name or folder and a device."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the arguments of the component."""
-        return default_to_dict(self, model=self.model, device=self.device)
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> SbertSearchTextEmbedder:
-        """Make the component that `to_dict` describes."""
-        return default_from_dict(cls, data)
 
     @component.output_types(embedding=list[float])
     def run(self, text: str) -> dict[str, list[float]]:
@@ -79,21 +85,6 @@ class SbertSearchDocumentEmbedder(_Embedding):
         self.meta_fields_to_embed = meta_fields_to_embed or []
         self.embedding_separator = embedding_separator
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the arguments of the component."""
-        return default_to_dict(
-            self,
-            model=self.model,
-            device=self.device,
-            meta_fields_to_embed=self.meta_fields_to_embed,
-            embedding_separator=self.embedding_separator,
-        )
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> SbertSearchDocumentEmbedder:
-        """Make the component that `to_dict` describes."""
-        return default_from_dict(cls, data)
-
     @component.output_types(documents=list[Document])
     def run(self, documents: list[Document]) -> dict[str, list[Document]]:
         """Return copies of the documents with embeddings."""
@@ -113,7 +104,7 @@ def joined_text(document: Document, fields: list[str], separator: str) -> str:
 
 
 @component
-class SbertSearchRanker:
+class SbertSearchRanker(_Component):
     """Orders documents by the scores of a cross-encoder.
 
     Args:
@@ -138,22 +129,6 @@ class SbertSearchRanker:
         self.meta_fields_to_embed = meta_fields_to_embed or []
         self.embedding_separator = embedding_separator
         self._reranker: Reranker | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the arguments of the component."""
-        return default_to_dict(
-            self,
-            model=self.model,
-            device=self.device,
-            top_k=self.top_k,
-            meta_fields_to_embed=self.meta_fields_to_embed,
-            embedding_separator=self.embedding_separator,
-        )
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> SbertSearchRanker:
-        """Make the component that `to_dict` describes."""
-        return default_from_dict(cls, data)
 
     def warm_up(self) -> None:
         """Open the model."""

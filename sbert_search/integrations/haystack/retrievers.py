@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from functools import partial
 from typing import Any, Self, TypeAlias
 
 from haystack import component, default_from_dict, default_to_dict
 from haystack.dataclasses import Document
 from haystack.document_stores.types import FilterPolicy, apply_filter_policy
 
+from sbert_search.integrations.collection import in_thread
 from sbert_search.integrations.haystack.document_store import Filters, SbertSearchDocumentStore
 from sbert_search.search.options import SearchMode, SearchOptions
 
@@ -91,16 +90,7 @@ class SbertSearchEmbeddingRetriever(_Retriever):
         """Find documents by the embedding of a query."""
         return self._found("dense", None, query_embedding, filters, top_k)
 
-    @component.output_types(documents=list[Document])
-    async def run_async(
-        self,
-        query_embedding: list[float],
-        filters: RunFilters = None,
-        top_k: int | None = None,
-    ) -> dict[str, list[Document]]:
-        """Do as `run` in a thread."""
-        find = partial(self._found, "dense", None, query_embedding)
-        return await asyncio.to_thread(find, filters, top_k)
+    run_async = in_thread(run)
 
 
 @component
@@ -117,16 +107,7 @@ class SbertSearchBM25Retriever(_Retriever):
         """Find documents by the words of a query."""
         return self._found("lexical", query, None, filters, top_k)
 
-    @component.output_types(documents=list[Document])
-    async def run_async(
-        self,
-        query: str,
-        filters: RunFilters = None,
-        top_k: int | None = None,
-    ) -> dict[str, list[Document]]:
-        """Do as `run` in a thread."""
-        find = partial(self._found, "lexical", query, None)
-        return await asyncio.to_thread(find, filters, top_k)
+    run_async = in_thread(run)
 
 
 @component
@@ -144,14 +125,4 @@ class SbertSearchHybridRetriever(_Retriever):
         """Find documents; without ``query_embedding``, the model of the store embeds the query."""
         return self._found("hybrid", query, query_embedding, filters, top_k)
 
-    @component.output_types(documents=list[Document])
-    async def run_async(
-        self,
-        query: str,
-        query_embedding: list[float] | None = None,
-        filters: RunFilters = None,
-        top_k: int | None = None,
-    ) -> dict[str, list[Document]]:
-        """Do as `run` in a thread."""
-        find = partial(self._found, "hybrid", query, query_embedding)
-        return await asyncio.to_thread(find, filters, top_k)
+    run_async = in_thread(run)

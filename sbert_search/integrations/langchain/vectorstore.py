@@ -12,7 +12,6 @@ from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from langchain_core.vectorstores import VectorStore
 from langchain_core.vectorstores.utils import maximal_marginal_relevance
-from numpy.typing import NDArray
 
 from sbert_search.errors import ModelMismatch, QueryError
 from sbert_search.index.building.build import BuildKeywords
@@ -96,20 +95,15 @@ class SbertSearchVectorStore(VectorStore):
                 raise ValueError(
                     f"There are {len(texts)} texts and {len(given)} {name}; pass one for each."
                 )
-        names = [
-            str(uuid4()) if doc_id is None else doc_id
-            for doc_id in (ids if ids is not None else [None] * len(texts))
-        ]
+        given_ids = [None] * len(texts) if ids is None else ids
+        names = [str(uuid4()) if doc_id is None else doc_id for doc_id in given_ids]
         each = [{}] * len(texts) if metadatas is None else metadatas
-        records = list(map(Record, names, texts, each))
-        self.collection.write(records, self._vectors_of(texts))
+        vectors = None
+        if self._foreign and texts:
+            self._compare()
+            vectors = np.array(self.embeddings.embed_documents(texts), np.float32)
+        self.collection.write(list(map(Record, names, texts, each)), vectors)
         return names
-
-    def _vectors_of(self, texts: list[str]) -> NDArray[np.float32] | None:
-        if not (self._foreign and texts):
-            return None
-        self._compare()
-        return np.array(self.embeddings.embed_documents(texts), np.float32)
 
     def _compare(self) -> None:
         """Embed a text of the index again, and refuse another vector than the stored one."""

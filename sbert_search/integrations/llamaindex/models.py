@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Unpack
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -13,6 +12,7 @@ from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
 from sbert_search.embed.arguments import EmbedderOptions, ModelLike
 from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.index.building.model_check import as_embedder
+from sbert_search.integrations.collection import in_thread
 from sbert_search.search.rerankers import Reranker
 
 BATCH_SIZE = 1024  # texts of a call; the embedder splits them into its own batches by length
@@ -54,21 +54,16 @@ class SbertSearchEmbedding(BaseEmbedding):
         vector: list[float] = self._embedder.encode_query([query])[0].tolist()
         return vector
 
-    async def _aget_query_embedding(self, query: str) -> list[float]:
-        return await asyncio.to_thread(self._get_query_embedding, query)
-
-    async def _aget_text_embedding(self, text: str) -> list[float]:
-        return await asyncio.to_thread(self._get_text_embedding, text)
-
-    async def _aget_text_embeddings(self, texts: list[str]) -> list[list[float]]:
-        return await asyncio.to_thread(self._get_text_embeddings, texts)
-
     def _get_text_embedding(self, text: str) -> list[float]:
         return self._get_text_embeddings([text])[0]
 
     def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
         vectors: list[list[float]] = self._embedder.encode_document(texts).tolist()
         return vectors
+
+    _aget_query_embedding = in_thread(_get_query_embedding)
+    _aget_text_embedding = in_thread(_get_text_embedding)
+    _aget_text_embeddings = in_thread(_get_text_embeddings)
 
 
 class SbertSearchRerank(BaseNodePostprocessor):

@@ -7,9 +7,7 @@ and for items in a list column.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -29,7 +27,7 @@ from llama_index.core.vector_stores.types import (
 from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
 
 from sbert_search.errors import QueryError
-from sbert_search.integrations.collection import Collection
+from sbert_search.integrations.collection import Collection, in_thread
 from sbert_search.integrations.llamaindex.models import SbertSearchEmbedding
 from sbert_search.integrations.records import (
     Conditions,
@@ -179,17 +177,13 @@ class SbertSearchVectorStore(BasePydanticVectorStore):
             self._collection.write(records, vectors)
         return [record.doc_id for record in records]
 
-    async def async_add(self, nodes: Sequence[BaseNode], **kwargs: object) -> list[str]:
-        """Call `add` in a thread."""
-        return await asyncio.to_thread(partial(self.add, nodes, **kwargs))
+    async_add = in_thread(add)
 
     def delete(self, ref_doc_id: str, **delete_kwargs: object) -> None:
         """Delete the nodes of a source document."""
         self._collection.delete(where=self._columns.equals("ref_doc_id", ref_doc_id))
 
-    async def adelete(self, ref_doc_id: str, **delete_kwargs: object) -> None:
-        """Call `delete` in a thread."""
-        await asyncio.to_thread(self.delete, ref_doc_id)
+    adelete = in_thread(delete)
 
     def delete_nodes(
         self,
@@ -211,22 +205,13 @@ class SbertSearchVectorStore(BasePydanticVectorStore):
             )
         self._collection.delete(where=where)
 
-    async def adelete_nodes(
-        self,
-        node_ids: list[str] | None = None,
-        filters: MetadataFilters | None = None,
-        **delete_kwargs: object,
-    ) -> None:
-        """Call `delete_nodes` in a thread."""
-        await asyncio.to_thread(self.delete_nodes, node_ids, filters)
+    adelete_nodes = in_thread(delete_nodes)
 
     def clear(self) -> None:
         """Delete all nodes."""
         self._collection.delete(where=self._columns.always)
 
-    async def aclear(self) -> None:
-        """Call `clear` in a thread."""
-        await asyncio.to_thread(self.clear)
+    aclear = in_thread(clear)
 
     def get_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
@@ -235,11 +220,7 @@ class SbertSearchVectorStore(BasePydanticVectorStore):
         records = self._collection.documents(self._where(node_ids, filters))
         return [_node(record.doc_id, record.metadata, record.text) for record in records]
 
-    async def aget_nodes(
-        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
-    ) -> list[BaseNode]:
-        """Call `get_nodes` in a thread."""
-        return await asyncio.to_thread(self.get_nodes, node_ids, filters)
+    aget_nodes = in_thread(get_nodes)
 
     def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
         """Search in the modes default, sparse, text_search, hybrid, semantic_hybrid and mmr.
@@ -268,9 +249,7 @@ class SbertSearchVectorStore(BasePydanticVectorStore):
             )
         return _result(self._hits(query, k))
 
-    async def aquery(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
-        """Call `query` in a thread."""
-        return await asyncio.to_thread(partial(self.query, query, **kwargs))
+    aquery = in_thread(query)
 
     def _hits(self, query: VectorStoreQuery, k: int) -> Hits:
         # `VectorStoreIndex` passes an empty list of ids if it means all nodes.

@@ -154,11 +154,6 @@ def texts_of(batches: Batches) -> list[str]:
     return [text for batch in batches for text in batch["text"]]
 
 
-def _settings_hash(identity: ModelIdentity) -> str:
-    """Hash all fields of an identity but the name, which a model keeps on other machines."""
-    return digest_of({**identity.to_mapping(), "name": ""})[:8]
-
-
 def meta_of(
     identity: ModelIdentity, kind: str, name: str | None = None, settings: str = ""
 ) -> ModelMeta:
@@ -170,11 +165,12 @@ def meta_of(
     """
     shown = name or identity.name
     is_encoder = kind != "cross-encoder"
-    settings = "-".join(filter(None, [_settings_hash(identity), settings]))
+    # The same model may have another name on another machine.
+    hashes = [identity.weights_sha256[:40], digest_of({**identity.to_mapping(), "name": ""})[:8]]
     return ModelMeta.create_empty(
         {
             "name": shown if shown.count("/") == 1 else f"sbert-search/{shown.replace('/', '_')}",
-            "revision": "-".join(filter(None, [identity.weights_sha256[:40], settings])),
+            "revision": "-".join(filter(None, [*hashes, settings])),
             "max_tokens": identity.max_len,
             "embed_dim": identity.dim if is_encoder else None,
             "similarity_fn_name": _SIMILARITIES.get(identity.similarity) if is_encoder else None,

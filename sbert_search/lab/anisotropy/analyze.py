@@ -12,7 +12,6 @@ from typing import TypedDict, Unpack
 import numpy as np
 
 from sbert_search.base.device import resolve_device
-from sbert_search.base.files import replace_file
 from sbert_search.base.machine import Code, Machine, code, machine
 from sbert_search.base.progress import note, warn
 from sbert_search.base.svg import Axis, Panel, colour_of, document, legend
@@ -37,6 +36,7 @@ from sbert_search.evaluate.tasks import EvalTask, distinct_tasks, find_task
 from sbert_search.lab.anisotropy.layers import DIMENSIONS, HIGH, QUANTILES, LayerFigures, pass_texts
 from sbert_search.lab.anisotropy.remedies import LinearMap, MappedEmbedder, fit_remedies
 from sbert_search.lab.inputs import open_folder, sample_texts
+from sbert_search.lab.templates import write_files
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.search.options import SearchOptions
 
@@ -161,7 +161,10 @@ class AnisotropyReport:
             "mean cosine of sentences": [each.sentence_cosine for each in self.layers],
             "self-similarity of words": [each.self_similarity for each in self.layers],
             "intra-sentence similarity": [each.intra_sentence for each in self.layers],
-            "share of the top dimension": [_largest(each.top_dimensions) for each in self.layers],
+            # A share exceeds 1 if other dimensions have negative shares in the mean cosine.
+            "share of the top dimension": [
+                min(1.0, max(each.top_dimensions.values())) for each in self.layers
+            ],
         }
         curves = {
             name: [(float(n), value) for n, value in enumerate(values) if value is not None]
@@ -181,22 +184,14 @@ class AnisotropyReport:
 
     def write(self, out: str | Path) -> list[Path]:
         """Write ``anisotropy.json`` and ``anisotropy.svg`` into a folder; return their paths."""
-        folder = Path(out)
-        folder.mkdir(parents=True, exist_ok=True)
-        paths = [folder / "anisotropy.json", folder / "anisotropy.svg"]
-        replace_file(paths[0], (json.dumps(self.to_mapping(), indent=1) + "\n").encode())
-        replace_file(paths[1], self.svg().encode())
-        return paths
+        record = json.dumps(self.to_mapping(), indent=1) + "\n"
+        contents = {"anisotropy.json": record.encode(), "anisotropy.svg": self.svg().encode()}
+        return write_files(out, contents)
 
 
 def shown_dimensions(shares: Mapping[int, float], most: int) -> str:
     """Format the first ``most`` dimensions with their shares in percent."""
     return ", ".join(f"{dim}: {share:.0%}" for dim, share in list(shares.items())[:most])
-
-
-def _largest(shares: Mapping[int, float]) -> float:
-    # A share exceeds 1 if other dimensions lower the mean cosine: their shares are negative.
-    return min(1.0, max(shares.values()))
 
 
 def _spectrum(deviations: Sequence[float]) -> list[tuple[float, float]]:

@@ -11,7 +11,6 @@ from typing import TypedDict, Unpack
 import torch
 
 from sbert_search.base.device import resolve_device
-from sbert_search.base.files import replace_file
 from sbert_search.base.progress import note, progress
 from sbert_search.config import to_mapping
 from sbert_search.errors import EvaluationError, ModelError
@@ -24,6 +23,7 @@ from sbert_search.lab.attention.pruning import (
     prune,
 )
 from sbert_search.lab.inputs import framing_ids, open_folder, sample_texts
+from sbert_search.lab.templates import write_files
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.encoder.encoder import Encoder
 from sbert_search.models.encoder.packed import PackedTokens
@@ -71,11 +71,8 @@ class HeadReport:
 
     def write(self, out: str | Path) -> list[Path]:
         """Write ``heads.json`` into a folder; return its path."""
-        folder = Path(out)
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / "heads.json"
-        replace_file(path, (json.dumps(self.to_mapping(), indent=1) + "\n").encode())
-        return [path]
+        record = json.dumps(self.to_mapping(), indent=1) + "\n"
+        return write_files(out, {"heads.json": record.encode()})
 
 
 class HeadOptions(TypedDict, total=False):

@@ -19,12 +19,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sbert_search.base.device import resolve_device
-from sbert_search.base.files import replace_file
 from sbert_search.base.progress import note, warn
 from sbert_search.config import to_mapping
 from sbert_search.errors import ConfigError
 from sbert_search.lab.inputs import framing_ids
-from sbert_search.lab.templates import embed_json, fill_page, read_page_file
+from sbert_search.lab.templates import embed_json, fill_page, read_page_file, write_files
 from sbert_search.models.encoder.encoder import Encoder
 from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.encoder.weights import load_encoder
@@ -176,8 +175,6 @@ class AttentionMaps:
 
         The page is left out if it would be too large for a browser.
         """
-        folder = Path(out)
-        folder.mkdir(parents=True, exist_ok=True)
         arrays = io.BytesIO()
         np.savez_compressed(
             arrays,
@@ -187,10 +184,7 @@ class AttentionMaps:
             special=np.array(self.special),
         )
         record = json.dumps(self.to_mapping(), indent=1, ensure_ascii=False) + "\n"
-        contents = {
-            folder / "attention.npz": arrays.getvalue(),
-            folder / "attention.json": record.encode(),
-        }
+        contents = {"attention.npz": arrays.getvalue(), "attention.json": record.encode()}
         if self.probabilities.size > PAGE_NUMBERS:
             warn(
                 f"{self.probabilities.size:,} probabilities are too many for a page; the other "
@@ -198,10 +192,8 @@ class AttentionMaps:
             )
         else:
             page = make_page(self.to_mapping(), self.probabilities)
-            contents[folder / "attention.html"] = page.encode()
-        for path, data in contents.items():
-            replace_file(path, data)
-        return list(contents)
+            contents["attention.html"] = page.encode()
+        return write_files(out, contents)
 
 
 class AttentionOptions(TypedDict, total=False):

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol, cast
+from typing import NamedTuple, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -90,23 +90,6 @@ class FitBatch(NamedTuple):
     groups: Tensor  # example of each token, int64 (total,), in the encoder's order
     examples: int  # number of examples
     losses: Callable[[], Tensor]  # of each example, float (examples,)
-
-
-class Objective(Protocol):
-    """A task of an encoder, by which heads are judged."""
-
-    name: str
-    higher_is_better: bool
-
-    @property
-    def encoder(self) -> Encoder:
-        """The encoder whose heads are judged."""
-
-    def fit_batches(self) -> Iterator[FitBatch]:
-        """Yield batches of the first half, on which the importance of heads is estimated."""
-
-    def score(self) -> float:
-        """Measure the encoder on the second half."""
 
 
 class MaskedTokens:
@@ -254,6 +237,9 @@ def _by_length(batch: MaskedBatch) -> MaskedBatch:
     positions = ordered.ordered_rows(batch.positions)
     return MaskedBatch(ordered.tokens, positions, batch.labels, batch.pair_labels)
 
+
+Objective: TypeAlias = MaskedTokens | PairSimilarity
+"""A task of an encoder, by which its heads are judged."""
 
 SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8)  # shares of heads removed in the measurements
 TOLERANCE = 0.01  # largest relative loss of score at which heads count as removable

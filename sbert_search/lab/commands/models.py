@@ -10,7 +10,7 @@ import click
 from sbert_search.base.progress import note
 from sbert_search.cli.console import emit, say, show_table
 from sbert_search.cli.options.shared import Finite, refuse_typed, shared_options
-from sbert_search.lab.commands.group import (
+from sbert_search.lab.commands import (
     FOLDER,
     out_option,
     read_texts,
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from sbert_search.lab.anisotropy.analyze import AnisotropyReport
     from sbert_search.lab.attention.corpus import HeadReport
     from sbert_search.lab.attention.maps import AttentionMaps, HeadFigures
-    from sbert_search.lab.attention.pruning import Pruning
 
 
 FEWEST = 10  # fewest texts that `analyze_anisotropy` accepts
@@ -245,11 +244,8 @@ def _show_heads(title: str, heads: Sequence[HeadFigures]) -> None:
 
 def _show_report(report: HeadReport) -> None:
     _show_heads(f"{report.texts:,} texts, {report.tokens:,} tokens", report.heads)
-    if report.pruning is not None:
-        _show_pruning(report.pruning)
-
-
-def _show_pruning(pruning: Pruning) -> None:
+    if (pruning := report.pruning) is None:
+        return
     whole = pruning.removals[0].score
     rows = [(each.removed, each.score, each.score - whole) for each in pruning.removals]
     show_table(("heads removed", pruning.metric, "change"), rows)

@@ -10,7 +10,7 @@ import click
 from sbert_search.base.progress import note
 from sbert_search.cli.console import emit, say, show_table
 from sbert_search.cli.options.shared import options_of, shared_options
-from sbert_search.lab.commands.group import FOLDER, out_option
+from sbert_search.lab.commands import FOLDER, out_option
 from sbert_search.lab.map.settings import MapSettings
 
 if TYPE_CHECKING:

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sbert_search.base.files import replace_file
 from sbert_search.base.svg import COLOUR, COLOURS, Axis, Panel, document
 from sbert_search.config import to_mapping
 from sbert_search.errors import ConfigError
 from sbert_search.lab.errors.slices import ErrorSlice, shown
-from sbert_search.lab.templates import embed_json, fill_page, read_page_file
+from sbert_search.lab.templates import embed_json, fill_page, read_page_file, write_files
 
 Table = tuple[list[str], list[list[object]]]
 _CUT = 60  # characters of a text in a table
@@ -177,18 +176,18 @@ def require_other_folder(run: str | Path, out: str | Path) -> None:
 
 def write_errors(reports: Sequence[ErrorReport], out: str | Path) -> list[Path]:
     """Write ``errors-TASK.json``, ``.svg`` and ``.html`` for each task; return their paths."""
-    folder = Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
     written = []
     for report in reports:
-        contents = {
+        texts = {
             "json": json.dumps(report.to_mapping(), indent=1, ensure_ascii=False) + "\n",
             "svg": draw(report),
             "html": make_page(report),
         }
-        for ending, text in contents.items():
-            written.append(folder / f"errors-{report.task}.{ending}")
-            replace_file(written[-1], text.encode("utf-8", "surrogatepass"))
+        contents = {
+            f"errors-{report.task}.{ending}": text.encode("utf-8", "surrogatepass")
+            for ending, text in texts.items()
+        }
+        written += write_files(out, contents)
     return written
 
 

@@ -17,9 +17,11 @@ from sbert_search.index.index import Index
 from sbert_search.index.norms import unit_vectors
 from sbert_search.index.settings import LexicalSettings
 from sbert_search.index.snapshot import Snapshot
+from sbert_search.index.storage.manifest import Metric
 from sbert_search.lab.map.clusters import WordCounts, default_clusters, divide
 from sbert_search.lab.map.layout import (
     STEPS,
+    Floats,
     Neighbours,
     duplicate_groups,
     nearest,
@@ -27,12 +29,7 @@ from sbert_search.lab.map.layout import (
     principal_axes,
     require_layout_library,
 )
-from sbert_search.lab.map.record import (
-    CorpusMap,
-    Floats,
-    MarkedQuery,
-    gather,
-)
+from sbert_search.lab.map.record import CorpusMap, MarkedQuery, gather
 from sbert_search.lab.map.settings import FEWEST_DOCUMENTS, MapKeywords, MapSettings
 from sbert_search.records import MetadataValue
 
@@ -54,7 +51,7 @@ def choose_documents(snapshot: Snapshot, most: int, seed: int) -> NDArray[np.int
     return np.sort(np.random.default_rng(seed).choice(docs, most, replace=False))
 
 
-def document_vectors(snapshot: Snapshot, docs: NDArray[np.int64]) -> NDArray[np.float32]:
+def document_vectors(snapshot: Snapshot, docs: NDArray[np.int64]) -> Floats:
     """Read the mean of the vectors of each document's passages, float32 (n, dim).
 
     ``docs`` are the rows of the first passages, ascending. With the metric cosine, means are scaled
@@ -62,12 +59,12 @@ def document_vectors(snapshot: Snapshot, docs: NDArray[np.int64]) -> NDArray[np.
     """
     vectors = np.empty((len(docs), snapshot.settings.dim), np.float32)
     for start in range(0, len(docs), BLOCK):
-        block = docs[start : start + BLOCK]
-        vectors[start : start + len(block)] = _means(snapshot, block)
+        block = slice(start, start + BLOCK)
+        vectors[block] = _means(snapshot, docs[block])
     return vectors
 
 
-def _means(snapshot: Snapshot, docs: NDArray[np.int64]) -> NDArray[np.float32]:
+def _means(snapshot: Snapshot, docs: NDArray[np.int64]) -> Floats:
     if snapshot.n_rows == snapshot.n_docs:
         return snapshot.vectors(docs)
     rows = snapshot.rows_of(docs)  # the rows of a document are consecutive
@@ -75,7 +72,7 @@ def _means(snapshot: Snapshot, docs: NDArray[np.int64]) -> NDArray[np.float32]:
     counts = np.diff(starts, append=len(rows))
     means = np.add.reduceat(snapshot.vectors(rows).astype(np.float64), starts, axis=0)
     means /= counts[:, None]
-    narrow: NDArray[np.float32] = means.astype(np.float32)
+    narrow: Floats = means.astype(np.float32)
     return unit_vectors(narrow) if snapshot.settings.metric == "cosine" else narrow
 
 
@@ -120,121 +117,107 @@ def map_index(
     opened = index if isinstance(index, Index) else Index.open(index)
     opened.require_finished()
     snapshot = opened.state
-    language = _lexical_settings(snapshot, settings.language)
-    docs = choose_documents(snapshot, settings.points, settings.seed)
-    _require_enough(opened, len(docs))
-    _require_memory(memory_bytes, snapshot, len(docs), settings)
-    return _Maker(opened, docs, settings, memory_bytes).make(language, queries)
+    metric, seed = snapshot.settings.metric, settings.seed
+    lexical = snapshot.manifest.lexical or LexicalSettings()
+    if settings.language is not None:
+        lexical = LexicalSettings(language=settings.language)
+        lexical.require_known_language()
+    docs = choose_documents(snapshot, settings.points, seed)
+    n = len(docs)
+    _require_enough(opened, n)
+    _require_memory(memory_bytes, snapshot, n, settings)
+    # The queries come first, before the long work: the model of the index may be missing.
+    marked = _mark(queries, opened, docs)
+    vectors = document_vectors(snapshot, docs)
+    with progress("Finding neighbours", n) as advance:
+        near = nearest(vectors, min(settings.neighbours, n - 1), metric, advance)
+    group = _duplicates(vectors, near, settings.duplicates, metric)
+    with progress("Clustering", n) as advance:
+        cluster = divide(vectors, settings.clusters or default_clusters(n), seed)
+        advance(n)
+    axes = principal_axes(vectors)
+    del vectors
+    counts = WordCounts(lexical, int(cluster.max()) + 1)
+    titles, texts, metadata = _read(snapshot, docs, cluster, counts, memory_bytes)
+    columns, left_out = gather(metadata, snapshot.columns)
+    del metadata
+    with progress("Laying out", STEPS, "steps") as advance:
+        layout = neighbour_layout(near, axes, seed, advance)
+    return CorpusMap(
+        index=str(opened.path),
+        model=opened.identity.name,
+        metric=metric,
+        settings=settings,
+        n_indexed=snapshot.n_docs,
+        doc_ids=snapshot.doc_ids(docs),
+        titles=titles,
+        texts=texts,
+        columns=columns,
+        left_out=left_out,
+        axes=axes,
+        layout=layout,
+        cluster=cluster,
+        words=counts.telling(),
+        neighbours=near,
+        distances=near.distances(metric),
+        group=group,
+        queries=marked,
+    )
 
 
-class _Maker:
-    def __init__(
-        self,
-        index: Index,
-        docs: NDArray[np.int64],
-        settings: MapSettings,
-        memory_bytes: int | None,
-    ) -> None:
-        self.index, self.snapshot, self.docs, self.settings = index, index.state, docs, settings
-        self.memory_bytes = memory_bytes
+def _mark(queries: Sequence[str], index: Index, docs: NDArray[np.int64]) -> list[MarkedQuery]:
+    if not queries:
+        return []
+    from sbert_search.search.engine import SearchEngine  # imports torch
 
-    def make(self, language: LexicalSettings, queries: Sequence[str]) -> CorpusMap:
-        n, metric, seed = len(self.docs), self.snapshot.settings.metric, self.settings.seed
-        # The queries come first, before the long work: the model of the index may be missing.
-        marked = self._marked(queries)
-        vectors = document_vectors(self.snapshot, self.docs)
-        with progress("Finding neighbours", n) as advance:
-            near = nearest(vectors, min(self.settings.neighbours, n - 1), metric, advance)
-        group = self._duplicates(vectors, near)
-        with progress("Clustering", n) as advance:
-            cluster = divide(vectors, self.settings.clusters or default_clusters(n), seed)
-            advance(n)
-        axes = principal_axes(vectors)
-        del vectors
-        words, titles, texts, metadata = self._read(cluster, language)
-        columns, left_out = gather(metadata, self.snapshot.columns)
-        del metadata
-        with progress("Laying out", STEPS, "steps") as advance:
-            layout = neighbour_layout(near, axes, seed, advance)
-        return CorpusMap(
-            index=str(self.index.path),
-            model=self.index.identity.name,
-            metric=metric,
-            settings=self.settings,
-            n_indexed=self.snapshot.n_docs,
-            doc_ids=self.snapshot.doc_ids(self.docs),
-            titles=titles,
-            texts=texts,
-            columns=columns,
-            left_out=left_out,
-            axes=axes,
-            layout=layout,
-            cluster=cluster,
-            words=words,
-            neighbours=near,
-            distances=near.distances(metric),
-            group=group,
-            queries=marked,
-        )
-
-    def _duplicates(self, vectors: Floats, near: Neighbours) -> NDArray[np.int32]:
-        metric = self.snapshot.settings.metric
-        if metric == "euclidean":
-            note("No near-duplicates are searched, since the index has the metric euclidean.")
-            return np.full(len(vectors), -1, np.int32)
-        with progress("Finding near-duplicates", len(vectors)) as advance:
-            return duplicate_groups(vectors, near, self.settings.duplicates, metric, advance)
-
-    def _read(
-        self, cluster: NDArray[np.int32], language: LexicalSettings
-    ) -> tuple[list[list[str]], list[str], list[str], list[dict[str, MetadataValue]]]:
-        """Read the documents; return words of clusters, titles, beginnings of texts, metadata."""
-        counts = WordCounts(language, int(cluster.max()) + 1)
-        titles, texts = list[str](), list[str]()
-        metadata = list[dict[str, MetadataValue]]()
-        length = min(LONGEST_TEXT, TEXT_CHARACTERS // len(self.docs))
-        n_chars = 0  # of the metadata
-        with progress("Reading documents", len(self.docs)) as advance:
-            for start in range(0, len(self.docs), _BLOCK):
-                passages = self.snapshot.fetch(self.docs[start : start + _BLOCK])
-                for number, passage in enumerate(passages, start):
-                    document = passage.document
-                    counts.add(document.full_text, int(cluster[number]))
-                    titles.append(_begin(document.title or document.text, LONGEST_TITLE))
-                    texts.append(_begin(document.text, length))
-                    metadata.append(dict(document.metadata))
-                    n_chars += sum(len(str(value)) for value in document.metadata.values())
-                counts.drop_rare()
-                rest = n_chars * (len(self.docs) / len(metadata) - 1)
-                memory.require(self.memory_bytes, int(rest), "The metadata of the other documents")
-                advance(len(passages))
-        return counts.telling(), titles, texts, metadata
-
-    def _marked(self, queries: Sequence[str]) -> list[MarkedQuery]:
-        if not queries:
-            return []
-        from sbert_search.search.engine import SearchEngine  # imports torch
-
-        engine, marked = SearchEngine(self.index), list[MarkedQuery]()
-        for text in queries:
-            hits = engine.search(text, k=50)
-            rows = self.snapshot.lookup([hit.doc_id for hit in hits])
-            at = np.searchsorted(self.docs, rows)
-            drawn = [
-                (int(place), hit.score)
-                for place, row, hit in zip(at, rows, hits, strict=True)
-                if place < len(self.docs) and self.docs[place] == row
-            ]
-            marked.append(MarkedQuery(text, [p for p, _ in drawn], [s for _, s in drawn]))
-        return marked
+    engine, marked = SearchEngine(index), list[MarkedQuery]()
+    for text in queries:
+        hits = engine.search(text, k=50)
+        rows = index.state.lookup([hit.doc_id for hit in hits])
+        on_map = np.isin(rows, docs)
+        at = np.searchsorted(docs, rows[on_map]).tolist()
+        scores = [hit.score for hit, drawn in zip(hits, on_map, strict=True) if drawn]
+        marked.append(MarkedQuery(text, at, scores))
+    return marked
 
 
-def _lexical_settings(snapshot: Snapshot, language: str | None) -> LexicalSettings:
-    if language is not None:
-        settings = LexicalSettings(language=language)
-        settings.require_known_language()
-        return settings
-    return snapshot.manifest.lexical or LexicalSettings()
+def _duplicates(
+    vectors: Floats, near: Neighbours, threshold: float, metric: Metric
+) -> NDArray[np.int32]:
+    if metric == "euclidean":
+        note("No near-duplicates are searched, since the index has the metric euclidean.")
+        return np.full(len(vectors), -1, np.int32)
+    with progress("Finding near-duplicates", len(vectors)) as advance:
+        return duplicate_groups(vectors, near, threshold, metric, advance)
+
+
+def _read(
+    snapshot: Snapshot,
+    docs: NDArray[np.int64],
+    cluster: NDArray[np.int32],
+    counts: WordCounts,
+    memory_bytes: int | None,
+) -> tuple[list[str], list[str], list[dict[str, MetadataValue]]]:
+    """Read titles, beginnings of texts and metadata; count the words of each cluster."""
+    titles, texts = list[str](), list[str]()
+    metadata = list[dict[str, MetadataValue]]()
+    length = min(LONGEST_TEXT, TEXT_CHARACTERS // len(docs))
+    n_chars = 0  # of the metadata
+    with progress("Reading documents", len(docs)) as advance:
+        for start in range(0, len(docs), _BLOCK):
+            passages = snapshot.fetch(docs[start : start + _BLOCK])
+            for number, passage in enumerate(passages, start):
+                document = passage.document
+                counts.add(document.full_text, int(cluster[number]))
+                titles.append(_begin(document.title or document.text, LONGEST_TITLE))
+                texts.append(_begin(document.text, length))
+                metadata.append(dict(document.metadata))
+                n_chars += sum(len(str(value)) for value in document.metadata.values())
+            counts.drop_rare()
+            rest = n_chars * (len(docs) / len(metadata) - 1)
+            memory.require(memory_bytes, int(rest), "The metadata of the other documents")
+            advance(len(passages))
+    return titles, texts, metadata
 
 
 def _begin(text: str, length: int) -> str:

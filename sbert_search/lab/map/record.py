@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.index.storage.manifest import ColumnType, Metric
-from sbert_search.lab.map.layout import Neighbours
+from sbert_search.lab.map.layout import Floats, Neighbours
 from sbert_search.lab.map.settings import MapSettings
 from sbert_search.records import MetadataValue, ScalarValue
 
@@ -130,9 +130,6 @@ def _text(value: ScalarValue) -> str:
     if isinstance(value, datetime):
         return value.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z"
     return value.isoformat() if isinstance(value, date) else str(value)
-
-
-Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)

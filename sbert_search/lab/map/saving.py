@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from sbert_search.base.files import replace_file, replacing
+from sbert_search.base.files import replacing
 from sbert_search.base.folders import require_apart
 from sbert_search.errors import ConfigError
 from sbert_search.lab.map.record import CUT, CorpusMap, MapColumn, NumberColumn
-from sbert_search.lab.templates import fill_page, read_page_file
+from sbert_search.lab.templates import fill_page, read_page_file, write_files
 
 NAMED = 3  # number of words in the name of a cluster
 
@@ -205,13 +205,14 @@ def write_map(drawn: CorpusMap, folder: str | Path, *, parquet: bool = False) ->
     """
     folder = Path(folder)
     require_folder(folder, Path(drawn.index))
-    folder.mkdir(parents=True, exist_ok=True)
-    page, lines, table = folder / PAGE, folder / SUMMARY, folder / TABLE
-    # A path of the index that is no valid text is in the title with surrogates.
-    replace_file(page, make_page(drawn).encode("utf-8", "backslashreplace"))
-    replace_file(lines, json.dumps(summary(drawn), indent=1).encode() + b"\n")
-    if not parquet:
-        return [page, lines]
-    with replacing(table) as file:
-        pq.write_table(to_table(drawn), cast(IO[bytes], file))
-    return [page, lines, table]
+    contents = {
+        # A path of the index that is no valid text is in the title with surrogates.
+        PAGE: make_page(drawn).encode("utf-8", "backslashreplace"),
+        SUMMARY: json.dumps(summary(drawn), indent=1).encode() + b"\n",
+    }
+    written = write_files(folder, contents)
+    if parquet:
+        written.append(folder / TABLE)
+        with replacing(written[-1]) as file:
+            pq.write_table(to_table(drawn), cast(IO[bytes], file))
+    return written

@@ -6,7 +6,7 @@ Each finished piece is a JSON file, so an interrupted comparison can resume.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
@@ -253,23 +253,23 @@ class Pieces:
 
 def plan(recipe: VariantsRecipe, seeds: int) -> list[Piece]:
     """List all pieces, seed by seed: the pre-trainings, then the measurements at each budget."""
-    return [piece for seed in range(seeds) for piece in _of_seed(recipe, seed)]
-
-
-def _of_seed(recipe: VariantsRecipe, seed: int) -> Iterator[Piece]:
     measures: Mapping[Measure, object] = {
         "raw": True,
         "sts": recipe.nli,
         "pairs": recipe.pairs,
         "classify": recipe.classifier,
     }
-    for family in recipe.ordered:
-        yield Piece("pretrain", family, seed)
-    for budget in BUDGETS:
-        for family in recipe.ordered:
-            for measure, wanted in measures.items():
-                if wanted and (budget == "tokens" or measure in recipe.at_seconds):
-                    yield Piece(measure, family, seed, budget)
+    pieces = []
+    for seed in range(seeds):
+        pieces += [Piece("pretrain", family, seed) for family in recipe.ordered]
+        pieces += [
+            Piece(measure, family, seed, budget)
+            for budget in BUDGETS
+            for family in recipe.ordered
+            for measure, wanted in measures.items()
+            if wanted and (budget == "tokens" or measure in recipe.at_seconds)
+        ]
+    return pieces
 
 
 def at_budget(

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 
-from sbert_search.base.files import replace_file
 from sbert_search.base.machine import MadeWith
 from sbert_search.base.svg import Axis, Panel, colour_of, document, legend
 from sbert_search.config import to_mapping
 from sbert_search.evaluate.metrics.significance import mean_interval
 from sbert_search.evaluate.report import markdown_table
+from sbert_search.lab.templates import write_files
 from sbert_search.lab.variants.recipe import BUDGETS, Budget, Piece, Reading, Result, at_budget
 
 Found = Callable[[Piece], Result | None]
@@ -173,11 +173,14 @@ Table = tuple[list[str], list[list[object]]]
 
 def table_of(figures: Mapping[str, Mapping[str, Figure]]) -> Table:
     """Return the columns and rows of a table: a row for each figure, a column for each family."""
-    names = list(dict.fromkeys(name for own in figures.values() for name in own))
     rows: list[list[object]] = [
-        [name, *(shown(figures[family].get(name)) for family in figures)] for name in names
+        [name, *(shown(own.get(name)) for own in figures.values())] for name in _names(figures)
     ]
     return ["figure", *figures], rows
+
+
+def _names(figures: Mapping[str, Mapping[str, Figure]]) -> list[str]:
+    return list(dict.fromkeys(name for own in figures.values() for name in own))
 
 
 def shown(figure: Figure | None) -> str:
@@ -237,9 +240,8 @@ def _readings(report: VariantsReport, budget: str) -> Table:
 
 def draw_table(figures: Mapping[str, Mapping[str, Figure]], title: str) -> str:
     """Draw a panel for each figure, in which each family has a row: interval, and dot per seed."""
-    names = list(dict.fromkeys(name for own in figures.values() for name in own))
     body, top = f'<text x="{_LEFT}" y="16" font-weight="bold">{title}</text>\n', 26.0 + _TOP
-    for name in names:
+    for name in _names(figures):
         families = [family for family in figures if name in figures[family]]
         rows = dict(enumerate(reversed(families)))
         of = {family: figures[family][name] for family in families}
@@ -283,14 +285,10 @@ def draw_curves(report: VariantsReport) -> str:
 
 def write_variants(report: VariantsReport, out: str | Path) -> list[Path]:
     """Write ``variants.json``, ``variants.md``, and SVGs of tables and curves; return the paths."""
-    folder = Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
     contents = {
         "variants.json": json.dumps(report.to_mapping(), indent=1) + "\n",
         "variants.md": markdown(report),
         "curves.svg": draw_curves(report),
         **{f"{n}.svg": draw_table(own, TITLES[n]) for n, own in report.tables.items()},
     }
-    for name, text in contents.items():
-        replace_file(folder / name, text.encode())
-    return [folder / name for name in contents]
+    return write_files(out, {name: text.encode() for name, text in contents.items()})

@@ -87,7 +87,7 @@ def analyze_variants(
         EvaluationError: A test task does not exist, or its data differ from the hashes in its file.
         SbertSearchError: A training fails; the message names the cause.
     """
-    run = _open_run(recipe, out, options)
+    run = _Run(recipe, Path(out), options)
     for line in plan_lines(run.planned()):
         note(line)
     if options.get("plan_only", False):
@@ -103,7 +103,7 @@ def plan_variants(
     recipe: str | Path, out: str | Path, **options: Unpack[VariantsOptions]
 ) -> list[PlannedPiece]:
     """List the pieces of a comparison with their estimated times; nothing is written."""
-    return _open_run(recipe, out, options).planned()
+    return _Run(recipe, Path(out), options).planned()
 
 
 def plan_lines(planned: Sequence[PlannedPiece]) -> Iterator[str]:
@@ -115,29 +115,17 @@ def plan_lines(planned: Sequence[PlannedPiece]) -> Iterator[str]:
     yield f"{len(left)} of {len(planned)} pieces are left; they take about {duration(sum(left))}."
 
 
-def _open_run(recipe: str | Path, out: str | Path, options: VariantsOptions) -> _Run:
-    data, folder = Path(options.get("data", "data")), Path(out)
-    settings = load_variants(recipe)
-    claim(folder / "work", settings, record=False)
-    return _Run(settings, Pieces(folder / "work" / "pieces"), folder, data, options)
-
-
 class _Run:
-    def __init__(
-        self,
-        recipe: VariantsRecipe,
-        pieces: Pieces,
-        out: Path,
-        data: Path,
-        options: VariantsOptions,
-    ) -> None:
+    def __init__(self, recipe: str | Path, out: Path, options: VariantsOptions) -> None:
+        data, work = Path(options.get("data", "data")), out / "work"
         # The record and the report keep the recipe's ``@/``, so that a comparison can resume on a
         # machine with another folder of data sets. The trainings need the paths themselves.
-        self.recorded, self.recipe = recipe, with_data(recipe, data)
-        self.pieces, self.out = pieces, out
-        device = options.get("device", "auto")
-        self.measuring = Measuring(self.recipe, out / "work", data, device)
-        self.plan = plan(recipe, options.get("seeds", 3))
+        self.recorded = load_variants(recipe)
+        self.recipe = with_data(self.recorded, data)
+        claim(work, self.recorded, record=False)
+        self.pieces, self.out = Pieces(work / "pieces"), out
+        self.measuring = Measuring(self.recipe, work, data, options.get("device", "auto"))
+        self.plan = plan(self.recipe, options.get("seeds", 3))
 
     def estimate(self) -> Callable[[Piece], float]:
         folder = self.out / "work"
