@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from datetime import UTC, date, datetime, time
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,14 +17,11 @@ from numpy.typing import ArrayLike, NDArray
 from sbert_search.errors import ConfigError, QueryError
 from sbert_search.index.norms import least_score, unit_vectors
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.search.boosts import add_boosts
+from sbert_search.records import MetadataValue
 from sbert_search.search.candidates import best_passages, dense_parts
 from sbert_search.search.fusion import Ranking, lexical_part
-from sbert_search.search.options import Fusion, SearchOptions
+from sbert_search.search.options import Boost, Fusion, SearchOptions
 from sbert_search.search.retrieval import Retrieved
-
-if TYPE_CHECKING:
-    pass
 
 
 def order_page(
@@ -40,8 +38,7 @@ def order_page(
     """
     if reranker is not None:
         block = _reranked(snapshot, block, options, reranker)
-    reordered = (_reordered(snapshot, found, options, reranker) for found in block)
-    return [_page(snapshot, found, options) for found in reordered]
+    return [_page(snapshot, found, options, reranker) for found in block]
 
 
 def _on_scale(snapshot: Snapshot, found: Retrieved, options: SearchOptions) -> Ranking:
@@ -67,7 +64,6 @@ def _reranked(
     options: SearchOptions,
     reranker: PairScorer,
 ) -> list[Retrieved]:
-
     rankings = [
         best_passages(snapshot, found.query, found.ranking, found.near, group=options.group)
         for found in block
@@ -76,17 +72,17 @@ def _reranked(
     if options.fusion.rerank_weight < 1:
         on_scale = [replace(f, ranking=r) for f, r in zip(block, rankings, strict=True)]
         rankings = [_on_scale(snapshot, found, options) for found in on_scale]
-    queries, adds = [found.query for found in block], bool(options.boosts)
+    queries, adds = [found.query for found in block], bool(options.boost)
     rankings = rerank(reranker, queries, texts, rankings, options.fusion, on_scale=adds)
     return [replace(found, ranking=r) for found, r in zip(block, rankings, strict=True)]
 
 
 def _reordered(
     snapshot: Snapshot, found: Retrieved, options: SearchOptions, reranker: PairScorer | None
-) -> Retrieved:
+) -> Ranking:
     """Apply boosts, ``min_score`` and diversity, and append the documents behind the candidates."""
     ranking, others = found.ranking, found.others
-    if options.boosts:
+    if options.boost:
         ranking = ranking if reranker is not None else _on_scale(snapshot, found, options)
         ranking = add_boosts(snapshot, ranking, options.boosts)
     if (least := options.min_score) is not None:
@@ -98,22 +94,19 @@ def _reordered(
         if others is not None:
             # After a reranker or boosts, the scores of the others have another range.
             others = others.above(least) if of_retrieval else None
-    found = replace(found, ranking=ranking)
     if options.diversity:
-        relevance = _relevance(snapshot, found, options, reranker)
+        relevance = _relevance(snapshot, replace(found, ranking=ranking), options, reranker)
         ranking = best_passages(snapshot, found.query, ranking, found.near, group=options.group)
         n = len(ranking) if options.group_by else options.offset + options.k
         ranking = diversify(snapshot, ranking, relevance, options.diversity, n)
-    if others is not None:
-        ranking = ranking.followed_by(others)
-    return replace(found, ranking=ranking, others=None)
+    return ranking if others is None else ranking.followed_by(others)
 
 
 def _relevance(
     snapshot: Snapshot, found: Retrieved, options: SearchOptions, reranker: PairScorer | None
 ) -> NDArray[np.float64]:
     """Return the scores of the candidates on the scale of a fused score, as far as it is known."""
-    if options.boosts or (reranker is not None and options.fusion.rerank_weight < 1):
+    if options.boost or (reranker is not None and options.fusion.rerank_weight < 1):
         return found.ranking.scores
     if reranker is None:
         return _on_scale(snapshot, found, options).scores
@@ -122,9 +115,11 @@ def _relevance(
     return found.ranking.scores if scale is None else scale(found.ranking.scores)
 
 
-def _page(snapshot: Snapshot, found: Retrieved, options: SearchOptions) -> Retrieved:
+def _page(
+    snapshot: Snapshot, found: Retrieved, options: SearchOptions, reranker: PairScorer | None
+) -> Retrieved:
     """Skip the first ``offset`` documents, or groups with ``group_by``, and keep the next k."""
-    ranking, skipped = found.ranking, options.offset
+    ranking, skipped = _reordered(snapshot, found, options, reranker), options.offset
     last = options.offset + options.k
     kept = np.arange(min(last, len(ranking)))
     if options.group_by is not None:
@@ -133,7 +128,58 @@ def _page(snapshot: Snapshot, found: Retrieved, options: SearchOptions) -> Retri
         groups = groups_of(snapshot, options.group_by, ranking.docs)
         kept = within_groups(groups, last, options.group_size)
         skipped = len(within_groups(groups, options.offset, options.group_size))
-    return replace(found, ranking=ranking.take(kept[skipped:]), n_before=skipped)
+    page = ranking.take(kept[skipped:])
+    return replace(found, ranking=page, others=None, n_before=skipped)
+
+
+_DAY_S = 86_400
+
+
+def add_boosts(snapshot: Snapshot, ranking: Ranking, boosts: Sequence[Boost]) -> Ranking:
+    """Add boosts to the scores of a ranking and order it by the sums; ties keep their order."""
+    scores = ranking.scores
+    for boost in boosts:
+        _check_type(snapshot, boost)
+        gains = _gains(boost, snapshot.metadata(boost.column, ranking.docs))
+        with np.errstate(over="ignore", invalid="ignore"):
+            scores = scores + boost.weight * gains
+        if not np.isfinite(scores).all():
+            raise QueryError(
+                f"The boost of {boost.column!r} by {boost.weight:g} gives scores that are not "
+                "finite; use a smaller weight."
+            )
+    order = np.argsort(-scores, kind="stable")
+    return ranking.take(order, scores[order]).with_stage("boost")
+
+
+def _check_type(snapshot: Snapshot, boost: Boost) -> None:
+    kind = snapshot.column_type(boost.column)
+    suited = ("date", "timestamp") if boost.kind == "recency" else ("int64", "float64")
+    if kind not in suited:
+        raise QueryError(
+            f"The column {boost.column!r} is {kind}; a {boost.kind} boost needs a column of "
+            f"{'dates or times' if boost.kind == 'recency' else 'numbers'}."
+        )
+
+
+def _gains(boost: Boost, values: Sequence[MetadataValue]) -> NDArray[np.float64]:
+    """Return f(value) for each value, as `Boost` defines f, float64 (n,); 0 for a missing value."""
+    if boost.kind == "recency":
+        now = _seconds(boost.now or datetime.now(UTC))
+        assert boost.half_life_days is not None
+        half_life_s = boost.half_life_days * _DAY_S
+        ages = [None if v is None else max(now - _seconds(v), 0.0) for v in values]
+        return np.array([0.0 if age is None else 0.5 ** (age / half_life_s) for age in ages])
+    numbers = np.array([0.0 if value is None else value for value in values]).astype(np.float64)
+    return numbers if boost.kind == "linear" else np.log1p(np.maximum(numbers, 0.0))
+
+
+def _seconds(moment: object) -> float:
+    """Return a date or time as seconds since 1970; a date stands for its beginning in UTC."""
+    if isinstance(moment, datetime):
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    assert isinstance(moment, date)
+    return datetime.combine(moment, time(), UTC).timestamp()
 
 
 # Cosines are rounded, so that equal vectors are equally similar in spite of float32's errors.
@@ -168,8 +214,7 @@ def diversify(
         similarity = np.round((vectors @ vectors[best]).astype(np.float64), _DECIMALS)
         closest = similarity if i == 0 else np.maximum(closest, similarity)
     kept = ranking.take(chosen)
-    stages = {**kept.stages, "mmr": (np.arange(1, n + 1), values)}
-    return Ranking(kept.docs, kept.rows, kept.scores, stages)
+    return replace(kept, stages={**kept.stages, "mmr": (np.arange(1, n + 1), values)})
 
 
 class PairScorer(Protocol):
