@@ -11,11 +11,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from sbert_search.base.folders import Folder
 from sbert_search.errors import CorruptIndex
-from sbert_search.index.dense import faiss_file
 from sbert_search.index.lexical.postings import (
     LexicalFiles,
     Postings,
@@ -27,6 +26,9 @@ from sbert_search.index.lexical.vocabulary import WordList, lists_words
 from sbert_search.index.storage import manifest as manifests
 from sbert_search.index.storage.manifest import Manifest, SegmentRecord
 from sbert_search.index.storage.segments import Segment
+
+if TYPE_CHECKING:
+    from sbert_search.index.dense.faiss_file import FaissFile
 
 Record = TypeVar("Record")
 Shape = TypeVar("Shape")
@@ -81,16 +83,16 @@ class DerivedFiles:
         except CorruptIndex:
             return None
 
-    def _ann(
-        self, segment: SegmentRecord, reuse: DerivedFiles | None
-    ) -> faiss_file.FaissFile | None:
+    def _ann(self, segment: SegmentRecord, reuse: DerivedFiles | None) -> FaissFile | None:
         record = segment.vectors[self._manifest.active].ann
         if record is None:
             return None
+        from sbert_search.index.dense.faiss_file import FaissFile  # not for small segments
+
         known = {ann.record: ann for ann in reuse.anns if ann} if reuse else {}
         shape = (segment.n_rows, self._manifest.settings.dim)
-        opened = known.get(record) or self._open(faiss_file.FaissFile, record, shape)
-        if isinstance(opened, faiss_file.FaissFile):
+        opened = known.get(record) or self._open(FaissFile, record, shape)
+        if isinstance(opened, FaissFile):
             return opened
         what = f"{segment.docs.name} is scanned exactly, because its FAISS file"
         _warn(what, opened, self._folder.path)

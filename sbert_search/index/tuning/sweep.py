@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from sbert_search.base.progress import Advance
 from sbert_search.index.dense import faiss_build
-from sbert_search.index.dense.exact import QUERY_BLOCK, TopK
+from sbert_search.index.dense.exact import QUERY_BLOCK, TopK, offer_nearest
 from sbert_search.index.dense.faiss_runtime import FaissIndex, import_faiss
-from sbert_search.index.dense.segment_search import offer_approximate, offer_exact
+from sbert_search.index.dense.segment_search import offer_approximate
 from sbert_search.index.norms import largest_norm
 from sbert_search.index.settings import IndexSpec, Trial
 from sbert_search.index.storage.manifest import VectorSettings
@@ -97,7 +97,7 @@ def search_of(sample: Sample, index: FaissIndex | None, settings: VectorSettings
             block = queries[start : start + QUERY_BLOCK]
             tops.append(top := TopK.empty(len(block), k))
             if index is None:
-                offer_exact(top, block, sample, None, settings)
+                offer_nearest(top, block, sample, None, None, settings)
             else:
                 offer_approximate(top, block, sample, index, None, settings)
         return np.concatenate([t.scores for t in tops]), np.concatenate([t.rows for t in tops])
