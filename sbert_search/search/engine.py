@@ -26,6 +26,7 @@ from sbert_search.search.candidates import nearest_documents
 from sbert_search.search.hits import (
     AnswerReader,
     cut_to_passage,
+    order_page,
     page_hits,
     read_hits,
     scores_by_id,
@@ -38,7 +39,6 @@ from sbert_search.search.options import (
     Syntax,
     require_queries,
 )
-from sbert_search.search.ordering import order_page
 from sbert_search.search.queries import (
     CheckedQueries,
     Examples,

@@ -1,4 +1,4 @@
-"""The last step of a search: documents of a page become hits, with their best sentences."""
+"""The last step of a search: the documents of a page become hits, with their best sentences."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, islice
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,9 @@ from sbert_search.search.fusion import Ranking
 from sbert_search.search.options import SearchOptions
 from sbert_search.search.retrieval import Retrieved
 from sbert_search.text.tokens.chunking import split_sentences
+
+if TYPE_CHECKING:
+    from sbert_search.search.ordering import PairScorer
 
 SENTENCES = 4  # most sentences of one passage that are embedded
 CHARS = 1 << 17  # characters from the start of a passage that are split into sentences
@@ -152,6 +155,47 @@ def informative_words(
     limit = max(FEW, COMMON * snapshot.n_docs)
     common = {word for word, count in zip(every, counts, strict=True) if count > limit}
     return [tuple(word for word in words if word not in common) or words for words in matched]
+
+
+def order_page(
+    snapshot: Snapshot,
+    block: Sequence[Retrieved],
+    options: SearchOptions,
+    reranker: PairScorer | None,
+) -> list[Retrieved]:
+    """Order the documents found for each query, and keep those of the requested page.
+
+    The stages are: the reranker, boosts, ``min_score``, diversity, groups, and the page. The first
+    four order the candidates, which are the same whichever page is requested. The other documents
+    follow the candidates in the order of retrieval.
+    """
+    if reranker is not None:
+        from sbert_search.search.ordering import reranked
+
+        block = reranked(snapshot, block, options, reranker)
+    return [_page(snapshot, found, options, reranker) for found in block]
+
+
+def _page(
+    snapshot: Snapshot, found: Retrieved, options: SearchOptions, reranker: PairScorer | None
+) -> Retrieved:
+    """Skip the first ``offset`` documents, or groups with ``group_by``, and keep the next k."""
+    ranking, skipped = found.ranking, options.offset
+    limited = options.min_score is not None
+    if found.others is not None or options.boost or limited or options.diversity:
+        from sbert_search.search.ordering import reordered
+
+        ranking = reordered(snapshot, found, options, reranker)
+    last = options.offset + options.k
+    kept = np.arange(min(last, len(ranking)))
+    if options.group_by is not None:
+        from sbert_search.search.facets import groups_of, within_groups
+
+        groups = groups_of(snapshot, options.group_by, ranking.docs)
+        kept = within_groups(groups, last, options.group_size)
+        skipped = len(within_groups(groups, options.offset, options.group_size))
+    page = ranking.take(kept[skipped:])
+    return replace(found, ranking=page, others=None, n_before=skipped)
 
 
 def read_hits(snapshot: Snapshot, ranking: Ranking, n_before: int = 0) -> list[Hit]:

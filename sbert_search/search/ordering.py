@@ -1,4 +1,4 @@
-"""The stages of a search after retrieval: a ranking of candidates becomes the page to return.
+"""The stages that order the candidates again: the reranker, boosts, ``min_score`` and diversity.
 
 Source: Carbonell & Goldstein 1998, The Use of MMR, Diversity-Based Reranking for Reordering
 Documents and Producing Summaries (SIGIR), with lambda = 1 - diversity.
@@ -24,23 +24,6 @@ from sbert_search.search.options import Boost, Fusion, SearchOptions
 from sbert_search.search.retrieval import Retrieved
 
 
-def order_page(
-    snapshot: Snapshot,
-    block: Sequence[Retrieved],
-    options: SearchOptions,
-    reranker: PairScorer | None,
-) -> list[Retrieved]:
-    """Order the documents found for each query, and keep those of the requested page.
-
-    The stages are: the reranker, boosts, ``min_score``, diversity, groups, and the page. The first
-    four order the candidates, which are the same whichever page is requested. The other documents
-    follow the candidates in the order of retrieval.
-    """
-    if reranker is not None:
-        block = _reranked(snapshot, block, options, reranker)
-    return [_page(snapshot, found, options, reranker) for found in block]
-
-
 def _on_scale(snapshot: Snapshot, found: Retrieved, options: SearchOptions) -> Ranking:
     """Return the ranking of retrieval with scores on the scale of a fused score, 1 for the best.
 
@@ -58,26 +41,42 @@ def _on_scale(snapshot: Snapshot, found: Retrieved, options: SearchOptions) -> R
     return replace(ranking, scores=scores)
 
 
-def _reranked(
-    snapshot: Snapshot,
-    block: Sequence[Retrieved],
-    options: SearchOptions,
-    reranker: PairScorer,
+def reranked(
+    snapshot: Snapshot, block: Sequence[Retrieved], options: SearchOptions, reranker: PairScorer
 ) -> list[Retrieved]:
+    """Order the candidates of each query again; one call of the reranker scores all pairs.
+
+    If ``rerank_weight`` is below 1, the scores before are brought to the scale of a fused score. If
+    boosts add to the scores, the reranker's are brought to that scale if possible, even if only
+    they count.
+    """
+    fusion, weight = options.fusion, options.fusion.rerank_weight
     rankings = [
         best_passages(snapshot, found.query, found.ranking, found.near, group=options.group)
         for found in block
     ]
     texts = [[passage.text for passage in snapshot.fetch(ranking.rows)] for ranking in rankings]
-    if options.fusion.rerank_weight < 1:
+    if weight < 1:
         on_scale = [replace(f, ranking=r) for f, r in zip(block, rankings, strict=True)]
         rankings = [_on_scale(snapshot, found, options) for found in on_scale]
-    queries, adds = [found.query for found in block], bool(options.boost)
-    rankings = rerank(reranker, queries, texts, rankings, options.fusion, on_scale=adds)
-    return [replace(found, ranking=r) for found, r in zip(block, rankings, strict=True)]
+    scaled = scale_of(reranker, fusion)
+    if weight < 1 and scaled is None:
+        raise QueryError(
+            f"rerank_weight is {weight:g}, so the scores of {type(reranker).__name__} are added to "
+            "those of the search, but their range is unknown; pass the lowest and the highest "
+            "score, such as Fusion(score_range=(0, 1)), or rerank_weight=1."
+        )
+    by_query = zip([found.query for found in block], texts, strict=True)
+    pairs = [(query, text) for query, passages in by_query for text in passages]
+    scores = _scores_of(reranker, pairs)
+    final = scores if scaled is None or (weight == 1 and not options.boost) else scaled(scores)
+    ends = np.cumsum([len(ranking) for ranking in rankings])[:-1]
+    by_ranking = zip(rankings, np.split(scores, ends), np.split(final, ends), strict=True)
+    ordered = [_by_reranker(*each, weight) for each in by_ranking]
+    return [replace(found, ranking=ranking) for found, ranking in zip(block, ordered, strict=True)]
 
 
-def _reordered(
+def reordered(
     snapshot: Snapshot, found: Retrieved, options: SearchOptions, reranker: PairScorer | None
 ) -> Ranking:
     """Apply boosts, ``min_score`` and diversity, and append the documents behind the candidates."""
@@ -110,26 +109,8 @@ def _relevance(
         return found.ranking.scores
     if reranker is None:
         return _on_scale(snapshot, found, options).scores
-
     scale = scale_of(reranker, options.fusion)
     return found.ranking.scores if scale is None else scale(found.ranking.scores)
-
-
-def _page(
-    snapshot: Snapshot, found: Retrieved, options: SearchOptions, reranker: PairScorer | None
-) -> Retrieved:
-    """Skip the first ``offset`` documents, or groups with ``group_by``, and keep the next k."""
-    ranking, skipped = _reordered(snapshot, found, options, reranker), options.offset
-    last = options.offset + options.k
-    kept = np.arange(min(last, len(ranking)))
-    if options.group_by is not None:
-        from sbert_search.search.facets import groups_of, within_groups
-
-        groups = groups_of(snapshot, options.group_by, ranking.docs)
-        kept = within_groups(groups, last, options.group_size)
-        skipped = len(within_groups(groups, options.offset, options.group_size))
-    page = ranking.take(kept[skipped:])
-    return replace(found, ranking=page, others=None, n_before=skipped)
 
 
 _DAY_S = 86_400
@@ -224,30 +205,8 @@ class PairScorer(Protocol):
         """Return the scores of pairs of query and text, (n,); higher is better."""
 
 
-def rerank(
-    reranker: PairScorer,
-    queries: Sequence[str],
-    texts: Sequence[Sequence[str]],
-    rankings: Sequence[Ranking],
-    fusion: Fusion,
-    *,
-    on_scale: bool = False,
-) -> list[Ranking]:
-    """Order the documents of each query again; one call of the reranker scores all pairs.
-
-    If ``fusion.rerank_weight`` is below 1, the rankings have scores on the scale of a fused score.
-    If later stages add to the scores (``on_scale``), the reranker's are brought to that scale if
-    possible, even if only they count.
-    """
-    weight, scaled = fusion.rerank_weight, scale_of(reranker, fusion)
-    if weight < 1 and scaled is None:
-        raise QueryError(
-            f"rerank_weight is {weight:g}, so the scores of {type(reranker).__name__} are added to "
-            "those of the search, but their range is unknown; pass the lowest and the highest "
-            "score, such as Fusion(score_range=(0, 1)), or rerank_weight=1."
-        )
-    by_query = zip(queries, texts, strict=True)
-    pairs = [(query, text) for query, passages in by_query for text in passages]
+def _scores_of(reranker: PairScorer, pairs: list[tuple[str, str]]) -> NDArray[np.float64]:
+    """Score all pairs, (n,); refuse scores of another shape, and scores that are not finite."""
     scores = np.asarray(reranker.predict(pairs) if pairs else [], np.float64)
     if scores.shape != (len(pairs),):
         raise ConfigError(
@@ -261,10 +220,7 @@ def rerank(
         raise QueryError(
             f"The reranker gives a score that is not finite for {query[:60]!r} and {text[:60]!r}."
         )
-    final = scores if scaled is None or (weight == 1 and not on_scale) else scaled(scores)
-    ends = np.cumsum([len(ranking) for ranking in rankings])[:-1]
-    by_ranking = zip(rankings, np.split(scores, ends), np.split(final, ends), strict=True)
-    return [_by_reranker(*each, weight) for each in by_ranking]
+    return scores
 
 
 def scale_of(

@@ -130,7 +130,10 @@ def offer_nearest(
     selection: Selection | None,
     settings: VectorSettings,
 ) -> None:
-    """Offer the best rows of a segment to `top`; the queries are normalised for cosine."""
+    """Offer the best rows of a segment to `top`, by its FAISS file or, without one, by a scan.
+
+    The queries are normalised for cosine.
+    """
     if ann is None or ann.index is None:
         scan(
             queries,
