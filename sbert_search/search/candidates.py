@@ -88,10 +88,10 @@ def matching_documents(
     Words that ``near`` finds for a word of the query match too, with smaller weights. Lexical
     search does not choose a passage: ``rows`` has the row of each document's first passage.
     """
-    return list(map(by_words, snapshot.match(queries, k, mask, near)))
+    return list(map(lexical_ranking, snapshot.match(queries, k, mask, near)))
 
 
-def by_words(found: Matches) -> Ranking:
+def lexical_ranking(found: Matches) -> Ranking:
     """Make a ranking of what lexical search found."""
     return Ranking(found.docs, found.docs, found.scores).with_stage("lexical")
 

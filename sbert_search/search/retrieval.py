@@ -15,8 +15,8 @@ from sbert_search.index.dense.query_plan import RowMask
 from sbert_search.index.lexical.analyzer import NearWords
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.search.candidates import (
-    by_words,
     candidates_of,
+    lexical_ranking,
     matching_documents,
     matching_passages,
     nearest_documents,
@@ -206,7 +206,7 @@ def _passage_rankings(
     if vectors is None:
         found = search.by_words(queries, n_found)
         matched = matching_passages(snapshot, queries, depth, n, near=search.near, found=found)
-        rankings = [by_words(each).above(least) for each in matched]
+        rankings = [lexical_ranking(each).above(least) for each in matched]
     elif options.mode == "dense":
         rankings = nearest_passages(snapshot, vectors, depth, search.mask)
     else:

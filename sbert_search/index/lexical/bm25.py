@@ -51,7 +51,7 @@ class Matches(NamedTuple):
 TermPairs = Sequence[NDArray[np.uint32]]
 """Arrays (n, 2): number of a document in its segment, and count of a term in the document.
 
-The list has one array for each term, all of one segment; or one array for each segment, all of one
+There is one array for each term, all of one segment; or one array for each segment, all of one
 term.
 """
 
