@@ -11,11 +11,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from sbert_search.base.folders import Folder
 from sbert_search.errors import CorruptIndex
-from sbert_search.index.dense.faiss_file import FaissFile
 from sbert_search.index.lexical.postings import (
     LexicalFiles,
     Postings,
@@ -27,6 +26,9 @@ from sbert_search.index.lexical.vocabulary import WordList, lists_words
 from sbert_search.index.storage import manifest as manifests
 from sbert_search.index.storage.manifest import Manifest, SegmentRecord
 from sbert_search.index.storage.segments import Segment
+
+if TYPE_CHECKING:
+    from sbert_search.index.dense.faiss_file import FaissFile
 
 Record = TypeVar("Record")
 Shape = TypeVar("Shape")
@@ -89,6 +91,8 @@ class DerivedFiles:
         file = record.vectors[self._manifest.active].ann
         if file is None:
             return None
+        from sbert_search.index.dense.faiss_file import FaissFile  # not for small segments
+
         shape = (record.n_rows, self._manifest.settings.dim)
         opened = known.get(file) or self._open(FaissFile, file, shape)
         if isinstance(opened, FaissFile):

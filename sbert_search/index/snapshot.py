@@ -16,9 +16,8 @@ from sbert_search.base.arrays import distinct
 from sbert_search.base.folders import Folder
 from sbert_search.config import unknown_name
 from sbert_search.errors import CorruptIndex, NoLexicalData, QueryError
-from sbert_search.index.dense.exact import QUERY_BLOCK, TopK, exact_scores
+from sbert_search.index.dense.exact import QUERY_BLOCK, TopK, exact_scores, offer_nearest
 from sbert_search.index.dense.query_plan import RowMask, Selection
-from sbert_search.index.dense.segment_search import SingleQuerySearch, offer_nearest
 from sbert_search.index.derived_files import DerivedFiles, known_files
 from sbert_search.index.lexical.analyzer import NearWords
 from sbert_search.index.lexical.bm25 import LexicalPart, LexicalSearch, Matches
@@ -40,6 +39,7 @@ from sbert_search.index.storage.segments import Segment, open_checked
 from sbert_search.records import Document, MetadataValue
 
 if TYPE_CHECKING:
+    from sbert_search.index.dense.segment_search import SingleQuerySearch
     from sbert_search.index.shards.manifest import ShardManifest
 
 COLUMNS_KEPT = 4  # metadata columns whose values are cached, 16 bytes for each value of a document
@@ -206,8 +206,10 @@ class Snapshot:
         None: there is no segment, or a segment has dead rows, has no FAISS file or is searched on
         a GPU.
         """
-        if any(selection is not None for selection in self._selections):
+        if not all(self.anns) or any(selection is not None for selection in self._selections):
             return None
+        from sbert_search.index.dense.segment_search import SingleQuerySearch
+
         return SingleQuerySearch.of(self.segments, self.anns, self.settings)
 
     def fetch(self, rows: Sequence[int] | NDArray[np.int64]) -> list[StoredPassage]:

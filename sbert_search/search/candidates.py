@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from itertools import chain
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.base.arrays import distinct
 from sbert_search.index.dense.query_plan import RowMask
-from sbert_search.index.lexical.analyzer import NearWords, TermReader, term_reader
+from sbert_search.index.lexical.analyzer import NearWords
+from sbert_search.index.lexical.bm25 import Matches
 from sbert_search.index.norms import equal_as_ones
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.rows import StoredPassage
@@ -29,6 +27,9 @@ from sbert_search.search.fusion import (
 # If documents have several passages, the first search fetches this many times k rows.
 _FIRST_FETCH = 2
 
+_NO_ROWS = np.empty(0, np.int64)
+_NOTHING = Ranking(_NO_ROWS, _NO_ROWS, np.empty(0))
+
 
 def nearest_documents(
     snapshot: Snapshot, queries: NDArray[np.float32], k: int, mask: RowMask | None = None
@@ -38,12 +39,10 @@ def nearest_documents(
     Documents with equal scores are ordered by row. Fewer than k come back only if fewer match.
     """
     n_rows, n_docs = (mask or snapshot).n_rows, (mask or snapshot).n_docs
-    empty = Ranking(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
-    rankings = [empty for _ in queries]
-    open_queries = np.arange(len(queries))
     if 0 < n_rows == n_docs:
         return one_row_each(*snapshot.search(queries, min(k, n_rows), mask))
-    fetch = min(k * _FIRST_FETCH, n_rows)
+    rankings = [_NOTHING] * len(queries)
+    open_queries, fetch = np.arange(len(queries)), min(k * _FIRST_FETCH, n_rows)
     # More rows are fetched until every query has k distinct documents, or no rows are left.
     while len(open_queries) and fetch:
         scores, rows = snapshot.search(queries[open_queries], fetch, mask)
@@ -77,37 +76,24 @@ def _best_row_each(
     return Ranking(docs[kept], rows[kept], scores[kept].astype(np.float64)).with_stage("dense")
 
 
-COMMON = 0.1  # a word in more than this share of the documents is common
-FEW = 10  # a word in at most this number of documents is never common, however small the index
-
-
-class Matched(NamedTuple):
-    """What lexical search found for a query."""
-
-    ranking: Ranking  # the documents, or the passages
-    also: NDArray[np.float64]  # BM25 scores (m,) of the documents that were named in the call
-    most: float  # the most that BM25 can give to the query; see `lexical_part`
-
-
 def matching_documents(
     snapshot: Snapshot,
     queries: Sequence[str],
     k: int,
     mask: RowMask | None = None,
     near: NearWords | None = None,
-    also: Sequence[NDArray[np.int64]] | None = None,
-) -> list[Matched]:
+) -> list[Ranking]:
     """Find the k documents with the best BM25 score for each query; whole documents are scored.
 
-    Words that ``near`` finds for a word of the query match too, with smaller weights. ``also``
-    names documents of each query that are scored too. Lexical search does not choose a passage: in
-    the rankings, ``rows`` has the row of each document's first passage.
+    Words that ``near`` finds for a word of the query match too, with smaller weights. Lexical
+    search does not choose a passage: ``rows`` has the row of each document's first passage.
     """
-    matches = snapshot.match(queries, k, mask, near, also)
-    return [
-        Matched(Ranking(docs, docs, scores).with_stage("lexical"), others, most)
-        for docs, scores, others, most in matches
-    ]
+    return list(map(lexical_ranking, snapshot.match(queries, k, mask, near)))
+
+
+def lexical_ranking(found: Matches) -> Ranking:
+    """Make a ranking of what lexical search found."""
+    return Ranking(found.docs, found.docs, found.scores).with_stage("lexical")
 
 
 def best_passages(
@@ -137,45 +123,13 @@ def best_passages(
     passages: dict[int, list[StoredPassage]] = defaultdict(list)
     for passage in snapshot.fetch(found):
         passages[passage.doc_row].append(passage)
+    matched_words = snapshot.lexical.reader.matched_words
     for i, doc in zip(positions.tolist(), ranking.docs[positions].tolist(), strict=True):
-        texts = [passage.text for passage in passages[doc]]
-        rows[i] = passages[doc][_most_words(snapshot.lexical.reader, query, texts, near)].row
+        counts = [len(matched_words(query, passage.text, near)) for passage in passages[doc]]
+        rows[i] = passages[doc][int(np.argmax(counts))].row
     return Ranking(ranking.docs, rows, ranking.scores, ranking.stages)
 
 
-def informative_words(
-    snapshot: Snapshot, query: str, texts: Sequence[str], near: NearWords | None = None
-) -> list[tuple[str, ...]]:
-    """Return the words of a query that each text contains, in any inflected form.
-
-    Words that ``near`` finds for them are returned too. Words that many documents of the index
-    contain, such as "what", are returned only if no other word matches, stop words never. If the
-    index has no lexical data, no words are returned.
-    """
-    settings = snapshot.manifest.lexical
-    if settings is None:
-        return [()] * len(texts)
-    reader = term_reader(settings)
-    found = (reader.matched_words(query, text, near).values() for text in texts)
-    matched = [tuple(dict.fromkeys(chain.from_iterable(words))) for words in found]
-    common = _common_words(snapshot, reader, list(dict.fromkeys(chain.from_iterable(matched))))
-    return [tuple(word for word in words if word not in common) or words for words in matched]
-
-
-def _common_words(snapshot: Snapshot, reader: TermReader, words: Sequence[str]) -> set[str]:
-    limit = max(FEW, COMMON * snapshot.n_docs)
-    terms = zip(words, reader.hashes(words).tolist(), strict=True)
-    return {word for word, term in terms if snapshot.lexical.postings_of(term)[1] > limit}
-
-
-def _most_words(
-    reader: TermReader, query: str, texts: Sequence[str], near: NearWords | None
-) -> int:
-    """Return the index of the text with the most words of the query."""
-    return int(np.argmax([len(reader.matched_words(query, text, near)) for text in texts]))
-
-
-_NO_ROWS = np.empty(0, np.int64)
 _DOCS_AT_ONCE = 16  # documents whose texts are in memory while their passages are scored
 
 
@@ -184,9 +138,7 @@ def nearest_passages(
 ) -> list[Ranking]:
     """Find the k passages nearest to each query; their rows are ``docs`` as well as ``rows``."""
     k = min(k, (mask or snapshot).n_rows)
-    if k == 0:
-        return [Ranking(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))] * len(queries)
-    return one_row_each(*snapshot.search(queries, k, mask))
+    return one_row_each(*snapshot.search(queries, k, mask)) if k else [_NOTHING] * len(queries)
 
 
 def matching_passages(
@@ -199,7 +151,7 @@ def matching_passages(
     also: Sequence[NDArray[np.int64]] | None = None,
     *,
     found: Sequence[Ranking] | None = None,
-) -> list[Matched]:
+) -> list[Matches]:
     """Find k passages with the best BM25 scores for each query, among those of the best documents.
 
     A passage is scored like a document that consists only of it; the document frequencies and the
@@ -210,12 +162,10 @@ def matching_passages(
     (`fusion.blocks_of`), and so on, each block by its scores.
 
     ``also`` has rows of passages to score too. ``found`` has `whole_blocks` of documents for each
-    query; None: they are searched. In the rankings, ``docs`` and ``rows`` are both the rows of the
-    passages.
+    query; None: they are searched. ``docs`` of the result are the rows of the passages.
     """
     if found is None:
-        matched = matching_documents(snapshot, queries, whole_blocks(k, depth), mask, near)
-        found = [each.ranking for each in matched]
+        found = matching_documents(snapshot, queries, whole_blocks(k, depth), mask, near)
     several = zip(queries, found, also or [_NO_ROWS] * len(queries), strict=True)
     return [_of_documents(snapshot, *each, k, depth, near) for each in several]
 
@@ -228,7 +178,7 @@ def _of_documents(
     k: int,
     depth: int,
     near: NearWords | None,
-) -> Matched:
+) -> Matches:
     rows, scores, blocks = [_NO_ROWS], [np.empty(0)], [_NO_ROWS]
     of_documents = blocks_of(np.arange(1, len(found) + 1), depth)
     block_of = dict(zip(found.docs.tolist(), of_documents.tolist(), strict=True))
@@ -242,22 +192,16 @@ def _of_documents(
         blocks.append(np.array([block_of[passage.doc_row] for passage in passages])[kept])
     row, score = np.concatenate(rows), np.concatenate(scores)
     order = np.lexsort((row, -score, np.concatenate(blocks)))[:k]
-    ranking = Ranking(row[order], row[order], score[order]).with_stage("lexical")
     others = [
         snapshot.lexical.scores_of(query, map(_fields, snapshot.fetch(some)), near)
         for some in _slices(also)
     ]
     most = snapshot.lexical.weights(query, near).most
-    return Matched(ranking, np.concatenate([np.empty(0), *others]), most)
+    return Matches(row[order], score[order], np.concatenate([np.empty(0), *others]), most)
 
 
 def _slices(rows: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
     return (rows[start : start + _DOCS_AT_ONCE] for start in range(0, len(rows), _DOCS_AT_ONCE))
-
-
-def with_documents(snapshot: Snapshot, rankings: list[Ranking]) -> Iterator[Ranking]:
-    """Set ``docs`` of rankings of passages to the documents of the passages."""
-    return (replace(ranking, docs=snapshot.doc_of(ranking.rows)) for ranking in rankings)
 
 
 def _fields(passage: StoredPassage) -> tuple[str, str]:
@@ -282,16 +226,15 @@ def candidates_of(
 
     With a ``depth``, that of `Fusion`, passages are searched, and ``docs`` are their rows.
     """
+    nearest = nearest_documents if depth is None else nearest_passages
+    dense = nearest(snapshot, vectors, n, mask)
+    also = [ranking.docs for ranking in dense]
     if depth is None:
-        dense = nearest_documents(snapshot, vectors, n, mask)
-        also = [ranking.docs for ranking in dense]
-        words = matching_documents(snapshot, queries, n, mask, near, also)
+        words = snapshot.match(queries, n, mask, near, also)
     else:
-        dense = nearest_passages(snapshot, vectors, n, mask)
-        also = [ranking.docs for ranking in dense]
         words = matching_passages(snapshot, queries, n, depth, mask, near, also)
-    for vector, nearest, matched in zip(vectors, dense, words, strict=True):
-        yield _joined(snapshot, vector[None], nearest, matched, passages=depth is not None)
+    for vector, ranking, matches in zip(vectors, dense, words, strict=True):
+        yield _joined(snapshot, vector[None], ranking, matches, passages=depth is not None)
 
 
 def dense_parts(
@@ -329,19 +272,18 @@ def _joined(
     snapshot: Snapshot,
     vector: NDArray[np.float32],
     dense: Ranking,
-    matched: Matched,
+    lexical: Matches,
     *,
     passages: bool,
 ) -> Candidates:
-    lexical = matched.ranking
     docs = distinct(np.concatenate([dense.docs, lexical.docs]))
     rows, scores, words = docs.copy(), np.zeros(len(docs)), np.zeros(len(docs))
     dense_ranks, lexical_ranks = np.zeros(len(docs), np.int64), np.zeros(len(docs), np.int64)
     at = np.searchsorted(docs, dense.docs)
-    rows[at], scores[at], words[at] = dense.rows, dense.scores, matched.also
+    rows[at], scores[at], words[at] = dense.rows, dense.scores, lexical.also
     dense_ranks[at] = np.arange(1, len(dense) + 1)
     at = np.searchsorted(docs, lexical.docs)
-    words[at], lexical_ranks[at] = lexical.scores, np.arange(1, len(lexical) + 1)
+    words[at], lexical_ranks[at] = lexical.scores, np.arange(1, len(lexical.docs) + 1)
     rest = np.flatnonzero(dense_ranks == 0)
     if passages or snapshot.n_rows == snapshot.n_docs:
         scores[rest] = snapshot.scores_of(vector, rows[rest])
@@ -357,7 +299,7 @@ def _joined(
         dense_parts(snapshot, vector, rows, scores),
         lexical_ranks,
         words,
-        lexical_part(words, matched.most),
+        lexical_part(words, lexical.most),
     )
 
 

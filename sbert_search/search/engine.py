@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Protocol, Unpack
@@ -26,6 +26,7 @@ from sbert_search.search.candidates import nearest_documents
 from sbert_search.search.hits import (
     AnswerReader,
     cut_to_passage,
+    order_page,
     page_hits,
     read_hits,
     scores_by_id,
@@ -38,12 +39,13 @@ from sbert_search.search.options import (
     Syntax,
     require_queries,
 )
-from sbert_search.search.ordering import order_page
 from sbert_search.search.queries import (
     CheckedQueries,
+    Examples,
     QueriesLike,
     QueryLike,
     checked_queries,
+    example_query,
     one_query,
 )
 from sbert_search.search.results import Hits
@@ -51,7 +53,6 @@ from sbert_search.search.retrieval import (
     HITS_AT_ONCE,
     RESULTS_AT_ONCE,
     Retrieved,
-    matching_marks,
     query_blocks,
     retrieve,
 )
@@ -60,7 +61,6 @@ from sbert_search.search.retrieval import (
 if TYPE_CHECKING:
     from sbert_search.search.facets import Facet
     from sbert_search.search.ordering import PairScorer
-    from sbert_search.search.queries import Examples
 
 RUN_DEPTH = 100  # documents that `SearchEngine.run` returns for a query by default
 
@@ -146,6 +146,7 @@ class SearchEngine:
         self._memory_bytes: int | None = None
         self._model_options: CheckedOptions = {"allow_inexact": allow_inexact, **options}
         self._loading = Lock()
+        self._opened: TextEmbedder | None = None
         self._has_embedder = not (embedder is None or isinstance(embedder, (str, Path)))
         if self._has_embedder:
             self.load_model()
@@ -159,12 +160,7 @@ class SearchEngine:
     @property
     def embedder(self) -> TextEmbedder:
         """The model, checked against the index. The first access opens the model."""
-        with self._loading:
-            return self._opened
-
-    @cached_property
-    def _opened(self) -> TextEmbedder:
-        return self.index.matching_embedder(self._model, named=False, **self._model_options)
+        return self.load_model()
 
     def load_model(self) -> TextEmbedder:
         """Open the model now and not at the first query.
@@ -173,7 +169,11 @@ class SearchEngine:
             ModelError: The model cannot be opened.
             ModelMismatch: The model is not the one that built the index.
         """
-        return self.embedder
+        with self._loading:
+            if self._opened is None:
+                options = self._model_options
+                self._opened = self.index.matching_embedder(self._model, named=False, **options)
+            return self._opened
 
     def refresh(self) -> bool:
         """Move to the newest committed state of the index; return whether there was a newer one."""
@@ -257,8 +257,11 @@ class SearchEngine:
         ``vectors``, (n_queries, dim), are the vectors of the texts; None: the index's model
         computes them. Other arguments and errors as for `search`.
         """
-        chosen = self._options(options, k, keywords)
-        return list(self._answers(queries, vectors, chosen, highlight=highlight))
+        return list(
+            self.iter_hits(
+                queries, k, vectors=vectors, options=options, highlight=highlight, **keywords
+            )
+        )
 
     async def asearch(
         self,
@@ -276,10 +279,11 @@ class SearchEngine:
         before its search has begun, the search never runs. A search that has begun runs to its end
         in its thread. Arguments and errors as for `search`.
         """
-        checked_queries = partial(
-            self.search, query, k, vector=vector, options=options, highlight=highlight
+        return await self._threads.run(
+            lambda: self.search(
+                query, k, vector=vector, options=options, highlight=highlight, **keywords
+            )
         )
-        return await self._threads.run(partial(checked_queries, **keywords))
 
     async def asearch_many(
         self,
@@ -292,8 +296,11 @@ class SearchEngine:
         **keywords: Unpack[SearchKeywords],
     ) -> list[Hits]:
         """Call `search_many` in a thread of the engine, as `asearch` does."""
-        checked_queries = partial(self.search_many, queries, k, vectors=vectors, options=options)
-        return await self._threads.run(partial(checked_queries, highlight=highlight, **keywords))
+        return await self._threads.run(
+            lambda: self.search_many(
+                queries, k, vectors=vectors, options=options, highlight=highlight, **keywords
+            )
+        )
 
     def iter_hits(
         self,
@@ -392,7 +399,7 @@ class SearchEngine:
                 is blank or has only words to exclude.
             NoLexicalData: The mode or an operator needs lexical data, and the index has none.
         """
-        from sbert_search.search.facets import count_values
+        from sbert_search.search.facets import count_values, matching_marks
 
         options = SearchOptions(mode=mode, where=where, syntax=syntax, fuzzy=fuzzy)
         snapshot = self._state()
@@ -446,8 +453,6 @@ class SearchEngine:
                 nor a finite vector of the index's dimension, the examples cancel out, k is below 1,
                 or the filter is wrong.
         """
-        from sbert_search.search.queries import example_query
-
         options = SearchOptions(k=k, where=where)
         snapshot = self._state().for_queries()
         with self._turns:
@@ -455,13 +460,15 @@ class SearchEngine:
             mask = None if where is None else snapshot.filter_mask(where)
             (ranking,) = nearest_documents(snapshot, query[None], k + len(set(doc_ids)), mask)
             found = read_hits(snapshot, ranking)
-        found = found if full_text else list(map(cut_to_passage, found))
-        hits = [hit for hit in found if hit.doc_id not in doc_ids]
-        first = enumerate(hits[: options.k], 1)
-        ranked = (replace(hit, rank=rank) for rank, hit in first)
-        commit, missing = snapshot.manifest.generation, snapshot.missing
-        columns = snapshot.columns
-        return Hits(ranked, mode="dense", commit=commit, missing=missing, columns=columns)
+        others = [hit for hit in found if hit.doc_id not in doc_ids][: options.k]
+        shown = others if full_text else map(cut_to_passage, others)
+        return Hits(
+            (replace(hit, rank=rank) for rank, hit in enumerate(shown, 1)),
+            mode="dense",
+            commit=snapshot.manifest.generation,
+            missing=snapshot.missing,
+            columns=snapshot.columns,
+        )
 
     def _state(self) -> Snapshot:
         """Return the present state of the index, placed by the runner if there is one."""
@@ -481,47 +488,56 @@ class SearchEngine:
         vectors: NDArray[np.floating] | None,
         options: SearchOptions,
         *,
-        highlight: bool = False,
+        highlight: bool,
     ) -> Iterator[Hits]:
-        snapshot = self._state()
         needs_text = "A reranker" if self.reranker else "The option highlight" if highlight else ""
         needs_text = "A reader" if self.reader else needs_text
-        asked, options = checked_queries(snapshot, queries, vectors, options, needs_text)
+        snapshot = self._state()
+        checked, options = checked_queries(snapshot, queries, vectors, options, needs_text)
         # With given vectors, the model is not opened only to choose sentences.
         embedder = self.load_model if vectors is None or self._has_embedder else None
-        read = partial(page_hits, highlight=highlight, embedder=embedder)
-        hits_of = partial(
-            Hits,
-            mode=options.mode,
-            commit=snapshot.manifest.generation,
-            columns=snapshot.columns,
-        )
-        for part_asked in query_blocks(snapshot, asked, options, HITS_AT_ONCE):
+        read = partial(page_hits, reader=self.reader, highlight=highlight, embedder=embedder)
+        for asked in query_blocks(snapshot, checked, options, HITS_AT_ONCE):
             state = snapshot.for_queries()
-            with self._turns:
-                block = self._first_stages(state, part_asked, options)
+            block = self._found(state, asked, options)
             for part in within_memory(state, block, self._memory_bytes):
                 with self._turns:
-                    pages = self._last_stages(state, part, options)
-                    answers = [read(state, page, options, self.reader) for page in pages]
+                    if self.reranker:
+                        part = order_page(state, part, options, self.reranker)
+                    answers = [read(state, found, options) for found in part]
                 for found, hits in zip(part, answers, strict=True):
-                    yield hits_of(hits, query=found.asked, missing=state.missing)
+                    yield Hits(
+                        hits,
+                        query=found.asked,
+                        mode=options.mode,
+                        commit=state.manifest.generation,
+                        missing=state.missing,
+                        columns=state.columns,
+                    )
 
     def _ranked(
         self, queries: Sequence[str], vectors: NDArray[np.floating] | None, options: SearchOptions
     ) -> Iterator[dict[str, float]]:
         snapshot = self._state()
-        asked, options = checked_queries(snapshot, queries, vectors, options)
-        for part_asked in query_blocks(snapshot, asked, options, RESULTS_AT_ONCE):
+        checked, options = checked_queries(snapshot, queries, vectors, options)
+        budget = self._memory_bytes if self.reranker else None  # only a reranker reads texts
+        for asked in query_blocks(snapshot, checked, options, RESULTS_AT_ONCE):
             state = snapshot.for_queries(complete=True)
-            with self._turns:
-                block = self._first_stages(state, part_asked, options)
-            budget = self._memory_bytes if self.reranker else None  # only a reranker reads texts
+            block = self._found(state, asked, options)
             for part in within_memory(state, block, budget):
                 with self._turns:
-                    pages = self._last_stages(state, part, options)
-                    scores = list(scores_by_id(state, [page.ranking for page in pages]))
+                    if self.reranker:
+                        part = order_page(state, part, options, self.reranker)
+                    scores = list(scores_by_id(state, [found.ranking for found in part]))
                 yield from scores
+
+    def _found(
+        self, state: Snapshot, asked: CheckedQueries, options: SearchOptions
+    ) -> list[Retrieved]:
+        """Find documents for each query; without a reranker, order them and keep the page."""
+        with self._turns:
+            block = retrieve(state, asked, options, self.load_model)
+            return block if self.reranker else order_page(state, block, options, None)
 
     def _options(
         self,
@@ -536,16 +552,3 @@ class SearchEngine:
             raise QueryError(f"rerank_depth is {chosen.rerank_depth}; it must be at least 1.")
         depth = 0 if self.reranker is None else chosen.rerank_depth
         return replace(chosen, syntax=chosen.syntax or syntax, rerank_depth=depth)
-
-    def _first_stages(
-        self, snapshot: Snapshot, asked: CheckedQueries, options: SearchOptions
-    ) -> list[Retrieved]:
-        """Find documents for each query; without a reranker, order them and keep the page."""
-        block = retrieve(snapshot, asked, options, self.load_model)
-        return block if self.reranker else order_page(snapshot, block, options, None)
-
-    def _last_stages(
-        self, snapshot: Snapshot, block: Sequence[Retrieved], options: SearchOptions
-    ) -> Sequence[Retrieved]:
-        """If there is a reranker, rerank and order the documents of each query; keep the page."""
-        return order_page(snapshot, block, options, self.reranker) if self.reranker else block

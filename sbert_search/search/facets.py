@@ -17,7 +17,15 @@ from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.rows import DistinctValues, Ordered
 from sbert_search.records import ScalarValue
 from sbert_search.search.fusion import Ranking
-from sbert_search.search.words import Marks, documents_of
+from sbert_search.search.options import SearchOptions, require_queries
+from sbert_search.search.queries import ParsedQuery, parse_query
+from sbert_search.search.words import (
+    Marks,
+    documents_of,
+    documents_with_any,
+    near_words,
+    word_mask,
+)
 
 _ORDERED = ("int64", "float64", "date", "timestamp")
 
@@ -68,6 +76,28 @@ class Facet:
     low: Ordered | None = None
     high: Ordered | None = None
     ranges: tuple[FacetRange, ...] = ()
+
+
+def matching_marks(snapshot: Snapshot, query: str | None, options: SearchOptions) -> Marks:
+    """Mark the documents that match a query or, without a query, all that pass the filter.
+
+    A document matches if it passes the filter and meets the operators of the query. In lexical and
+    hybrid search it must also have a word of the query, unless the operators require a word. The
+    mode must not be ``auto``.
+    """
+    mask = None if options.where is None else snapshot.own_filter_mask(options.where)
+    if query is None:
+        return documents_of(snapshot, mask)
+    require_queries([query])
+    near = near_words(snapshot, options.fuzzy) if options.fuzzy else None
+    parsed = parse_query(query) if options.syntax == "operators" else ParsedQuery(query)
+    if parsed.clauses:
+        mask = word_mask(snapshot, parsed.clauses, mask, near)
+    marks = documents_of(snapshot, mask)
+    demanded = any(not clause.excluded for clause in parsed.clauses)
+    if options.mode == "dense" or demanded:
+        return marks
+    return documents_with_any(snapshot, parsed.text, marks, near)
 
 
 def count_values(snapshot: Snapshot, column: str, marks: Marks, n: int) -> Facet:

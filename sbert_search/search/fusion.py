@@ -169,9 +169,9 @@ def fuse(candidates: Candidates, settings: Fusion, n: int | None = None) -> Rank
             np.where(words == 0, 0, np.where(lexical_ranks <= known, lexical_ranks, UNRANKED)),
             words,
         ),
+        "fused": (np.arange(1, len(order) + 1), total[order]),
     }
-    docs, rows = candidates.docs[order], candidates.rows[order]
-    return Ranking(docs, rows, total[order], stages).with_stage("fused")
+    return Ranking(candidates.docs[order], candidates.rows[order], total[order], stages)
 
 
 def _reciprocal(ranks: NDArray[np.int64], settings: Fusion) -> NDArray[np.float64]:

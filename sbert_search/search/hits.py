@@ -1,4 +1,4 @@
-"""The last step of a search: documents of a page become hits, with their best sentences."""
+"""The last step of a search: the documents of a page become hits, with their best sentences."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, islice
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,15 +15,24 @@ from numpy.typing import NDArray
 from sbert_search.base import memory
 from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import ConfigError
-from sbert_search.index.lexical.analyzer import STOP_WORD, all_words, folded
+from sbert_search.index.lexical.analyzer import (
+    STOP_WORD,
+    NearWords,
+    all_words,
+    folded,
+    term_reader,
+)
 from sbert_search.index.norms import unit_vectors
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.records import Hit, HitAnswer
-from sbert_search.search.candidates import best_passages, informative_words
+from sbert_search.search.candidates import best_passages
 from sbert_search.search.fusion import Ranking
 from sbert_search.search.options import SearchOptions
 from sbert_search.search.retrieval import Retrieved
 from sbert_search.text.tokens.chunking import split_sentences
+
+if TYPE_CHECKING:
+    from sbert_search.search.ordering import PairScorer
 
 SENTENCES = 4  # most sentences of one passage that are embedded
 CHARS = 1 << 17  # characters from the start of a passage that are split into sentences
@@ -122,6 +131,73 @@ def _words(text: str) -> set[str]:
     return set(all_words(folded(text)))
 
 
+COMMON = 0.1  # a word in more than this share of the documents is common
+FEW = 10  # a word in at most this number of documents is never common, however small the index
+
+
+def informative_words(
+    snapshot: Snapshot, query: str, texts: Sequence[str], near: NearWords | None = None
+) -> list[tuple[str, ...]]:
+    """Return the words of a query that each text contains, in any inflected form.
+
+    Words that ``near`` finds for them are returned too. Words that many documents of the index
+    contain, such as "what", are returned only if no other word matches, stop words never. If the
+    index has no lexical data, no words are returned.
+    """
+    settings = snapshot.manifest.lexical
+    if settings is None:
+        return [()] * len(texts)
+    reader = term_reader(settings)
+    found = (reader.matched_words(query, text, near).values() for text in texts)
+    matched = [tuple(dict.fromkeys(chain.from_iterable(words))) for words in found]
+    every = list(dict.fromkeys(chain.from_iterable(matched)))
+    counts = [snapshot.lexical.postings_of(term)[1] for term in reader.hashes(every).tolist()]
+    limit = max(FEW, COMMON * snapshot.n_docs)
+    common = {word for word, count in zip(every, counts, strict=True) if count > limit}
+    return [tuple(word for word in words if word not in common) or words for words in matched]
+
+
+def order_page(
+    snapshot: Snapshot,
+    block: Sequence[Retrieved],
+    options: SearchOptions,
+    reranker: PairScorer | None,
+) -> list[Retrieved]:
+    """Order the documents found for each query, and keep those of the requested page.
+
+    The stages are: the reranker, boosts, ``min_score``, diversity, groups, and the page. The first
+    four order the candidates, which are the same whichever page is requested. The other documents
+    follow the candidates in the order of retrieval.
+    """
+    if reranker is not None:
+        from sbert_search.search.ordering import reranked
+
+        block = reranked(snapshot, block, options, reranker)
+    return [_page(snapshot, found, options, reranker) for found in block]
+
+
+def _page(
+    snapshot: Snapshot, found: Retrieved, options: SearchOptions, reranker: PairScorer | None
+) -> Retrieved:
+    """Skip the first ``offset`` documents, or groups with ``group_by``, and keep the next k."""
+    ranking, skipped = found.ranking, options.offset
+    limited = options.min_score is not None
+    if found.others is not None or options.boost or limited or options.diversity:
+        from sbert_search.search.ordering import reordered
+
+        ranking = reordered(snapshot, found, options, reranker)
+    last = options.offset + options.k
+    kept = np.arange(min(last, len(ranking)))
+    if options.group_by is not None:
+        from sbert_search.search.facets import groups_of, within_groups
+
+        groups = groups_of(snapshot, options.group_by, ranking.docs)
+        kept = within_groups(groups, last, options.group_size)
+        skipped = len(within_groups(groups, options.offset, options.group_size))
+    page = ranking.take(kept[skipped:])
+    return replace(found, ranking=page, others=None, n_before=skipped)
+
+
 def read_hits(snapshot: Snapshot, ranking: Ranking, n_before: int = 0) -> list[Hit]:
     """Read the documents of a ranking as hits, in its order; ``n_before`` are on earlier pages."""
     passages = snapshot.fetch(ranking.rows)
@@ -143,14 +219,6 @@ def read_hits(snapshot: Snapshot, ranking: Ranking, n_before: int = 0) -> list[H
     ]
 
 
-def body_of(hit: Hit) -> str:
-    """Return the best passage of a hit without the title, or the title if it has nothing else.
-
-    `Hit.text` must be the whole text of the document.
-    """
-    return _body(hit) or hit.title
-
-
 def cut_to_passage(hit: Hit) -> Hit:
     """Return a hit whose text, the whole text of the document, is cut to its best passage."""
     start, end = passage_in_text(hit)
@@ -168,11 +236,6 @@ def passage_in_text(hit: Hit) -> tuple[int, int]:
     (start, end), length = hit.span, len(hit.text)
     offset = len(hit.title) + 1 if hit.title else 0
     return min(max(start - offset, 0), length), min(max(end - offset, 0), length)
-
-
-def _body(hit: Hit) -> str:
-    start, end = passage_in_text(hit)
-    return hit.text[start:end]
 
 
 class FoundAnswer(Protocol):
@@ -204,10 +267,8 @@ class AnswerReader(Protocol):
 
 def with_answers(reader: AnswerReader, query: str, hits: Sequence[Hit], depth: int) -> list[Hit]:
     """Fill `Hit.answer` of the first ``depth`` hits from their passages; texts must be whole."""
-    places = [passage_in_text(hit) for hit in hits[:depth]]
-    read = [
-        (hit, start, end) for hit, (start, end) in zip(hits, places, strict=False) if end > start
-    ]
+    places = [(hit, *passage_in_text(hit)) for hit in hits[:depth]]
+    read = [(hit, start, end) for hit, start, end in places if end > start]
     found = reader.answer([(query, hit.text[start:end]) for hit, start, end in read])
     answers = {
         hit.rank: HitAnswer(own.text, start + own.start, start + own.end, own.score)
@@ -272,7 +333,9 @@ def _highlighted(
     hits: list[Hit],
     embedder: Callable[[], TextEmbedder] | None,
 ) -> list[Hit]:
-    bodies = [body_of(hit) for hit in hits]
+    """Fill `Hit.best_sentence` and `Hit.matched_words`; texts must be whole."""
+    # The best passage without the title, or the title if the passage has nothing else.
+    bodies = [hit.text[slice(*passage_in_text(hit))] or hit.title for hit in hits]
     texts = [f"{hit.title} {hit.text}" for hit in hits]
     words = informative_words(snapshot, found.query, texts, found.near)
     wanted = " ".join([found.query, *chain.from_iterable(words if found.near else ())])

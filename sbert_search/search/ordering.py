@@ -1,4 +1,4 @@
-"""The stages of a search after retrieval: a ranking of candidates becomes the page to return.
+"""The stages that order the candidates again: the reranker, boosts, ``min_score`` and diversity.
 
 Source: Carbonell & Goldstein 1998, The Use of MMR, Diversity-Based Reranking for Reordering
 Documents and Producing Summaries (SIGIR), with lambda = 1 - diversity.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from datetime import UTC, date, datetime, time
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,32 +17,11 @@ from numpy.typing import ArrayLike, NDArray
 from sbert_search.errors import ConfigError, QueryError
 from sbert_search.index.norms import least_score, unit_vectors
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.search.boosts import add_boosts
+from sbert_search.records import MetadataValue
 from sbert_search.search.candidates import best_passages, dense_parts
 from sbert_search.search.fusion import Ranking, lexical_part
-from sbert_search.search.options import Fusion, SearchOptions
+from sbert_search.search.options import Boost, Fusion, SearchOptions
 from sbert_search.search.retrieval import Retrieved
-
-if TYPE_CHECKING:
-    pass
-
-
-def order_page(
-    snapshot: Snapshot,
-    block: Sequence[Retrieved],
-    options: SearchOptions,
-    reranker: PairScorer | None,
-) -> list[Retrieved]:
-    """Order the documents found for each query, and keep those of the requested page.
-
-    The stages are: the reranker, boosts, ``min_score``, diversity, groups, and the page. The first
-    four order the candidates, which are the same whichever page is requested. The other documents
-    follow the candidates in the order of retrieval.
-    """
-    if reranker is not None:
-        block = _reranked(snapshot, block, options, reranker)
-    reordered = (_reordered(snapshot, found, options, reranker) for found in block)
-    return [_page(snapshot, found, options) for found in reordered]
 
 
 def _on_scale(snapshot: Snapshot, found: Retrieved, options: SearchOptions) -> Ranking:
@@ -61,32 +41,47 @@ def _on_scale(snapshot: Snapshot, found: Retrieved, options: SearchOptions) -> R
     return replace(ranking, scores=scores)
 
 
-def _reranked(
-    snapshot: Snapshot,
-    block: Sequence[Retrieved],
-    options: SearchOptions,
-    reranker: PairScorer,
+def reranked(
+    snapshot: Snapshot, block: Sequence[Retrieved], options: SearchOptions, reranker: PairScorer
 ) -> list[Retrieved]:
+    """Order the candidates of each query again; one call of the reranker scores all pairs.
 
+    If ``rerank_weight`` is below 1, the scores before are brought to the scale of a fused score. If
+    boosts add to the scores, the reranker's are brought to that scale if possible, even if only
+    they count.
+    """
+    fusion, weight = options.fusion, options.fusion.rerank_weight
     rankings = [
         best_passages(snapshot, found.query, found.ranking, found.near, group=options.group)
         for found in block
     ]
     texts = [[passage.text for passage in snapshot.fetch(ranking.rows)] for ranking in rankings]
-    if options.fusion.rerank_weight < 1:
+    if weight < 1:
         on_scale = [replace(f, ranking=r) for f, r in zip(block, rankings, strict=True)]
         rankings = [_on_scale(snapshot, found, options) for found in on_scale]
-    queries, adds = [found.query for found in block], bool(options.boosts)
-    rankings = rerank(reranker, queries, texts, rankings, options.fusion, on_scale=adds)
-    return [replace(found, ranking=r) for found, r in zip(block, rankings, strict=True)]
+    scaled = scale_of(reranker, fusion)
+    if weight < 1 and scaled is None:
+        raise QueryError(
+            f"rerank_weight is {weight:g}, so the scores of {type(reranker).__name__} are added to "
+            "those of the search, but their range is unknown; pass the lowest and the highest "
+            "score, such as Fusion(score_range=(0, 1)), or rerank_weight=1."
+        )
+    by_query = zip([found.query for found in block], texts, strict=True)
+    pairs = [(query, text) for query, passages in by_query for text in passages]
+    scores = _scores_of(reranker, pairs)
+    final = scores if scaled is None or (weight == 1 and not options.boost) else scaled(scores)
+    ends = np.cumsum([len(ranking) for ranking in rankings])[:-1]
+    by_ranking = zip(rankings, np.split(scores, ends), np.split(final, ends), strict=True)
+    ordered = [_by_reranker(*each, weight) for each in by_ranking]
+    return [replace(found, ranking=ranking) for found, ranking in zip(block, ordered, strict=True)]
 
 
-def _reordered(
+def reordered(
     snapshot: Snapshot, found: Retrieved, options: SearchOptions, reranker: PairScorer | None
-) -> Retrieved:
+) -> Ranking:
     """Apply boosts, ``min_score`` and diversity, and append the documents behind the candidates."""
     ranking, others = found.ranking, found.others
-    if options.boosts:
+    if options.boost:
         ranking = ranking if reranker is not None else _on_scale(snapshot, found, options)
         ranking = add_boosts(snapshot, ranking, options.boosts)
     if (least := options.min_score) is not None:
@@ -98,42 +93,74 @@ def _reordered(
         if others is not None:
             # After a reranker or boosts, the scores of the others have another range.
             others = others.above(least) if of_retrieval else None
-    found = replace(found, ranking=ranking)
     if options.diversity:
-        relevance = _relevance(snapshot, found, options, reranker)
+        relevance = _relevance(snapshot, replace(found, ranking=ranking), options, reranker)
         ranking = best_passages(snapshot, found.query, ranking, found.near, group=options.group)
         n = len(ranking) if options.group_by else options.offset + options.k
         ranking = diversify(snapshot, ranking, relevance, options.diversity, n)
-    if others is not None:
-        ranking = ranking.followed_by(others)
-    return replace(found, ranking=ranking, others=None)
+    return ranking if others is None else ranking.followed_by(others)
 
 
 def _relevance(
     snapshot: Snapshot, found: Retrieved, options: SearchOptions, reranker: PairScorer | None
 ) -> NDArray[np.float64]:
     """Return the scores of the candidates on the scale of a fused score, as far as it is known."""
-    if options.boosts or (reranker is not None and options.fusion.rerank_weight < 1):
+    if options.boost or (reranker is not None and options.fusion.rerank_weight < 1):
         return found.ranking.scores
     if reranker is None:
         return _on_scale(snapshot, found, options).scores
-
     scale = scale_of(reranker, options.fusion)
     return found.ranking.scores if scale is None else scale(found.ranking.scores)
 
 
-def _page(snapshot: Snapshot, found: Retrieved, options: SearchOptions) -> Retrieved:
-    """Skip the first ``offset`` documents, or groups with ``group_by``, and keep the next k."""
-    ranking, skipped = found.ranking, options.offset
-    last = options.offset + options.k
-    kept = np.arange(min(last, len(ranking)))
-    if options.group_by is not None:
-        from sbert_search.search.facets import groups_of, within_groups
+_DAY_S = 86_400
 
-        groups = groups_of(snapshot, options.group_by, ranking.docs)
-        kept = within_groups(groups, last, options.group_size)
-        skipped = len(within_groups(groups, options.offset, options.group_size))
-    return replace(found, ranking=ranking.take(kept[skipped:]), n_before=skipped)
+
+def add_boosts(snapshot: Snapshot, ranking: Ranking, boosts: Sequence[Boost]) -> Ranking:
+    """Add boosts to the scores of a ranking and order it by the sums; ties keep their order."""
+    scores = ranking.scores
+    for boost in boosts:
+        _check_type(snapshot, boost)
+        gains = _gains(boost, snapshot.metadata(boost.column, ranking.docs))
+        with np.errstate(over="ignore", invalid="ignore"):
+            scores = scores + boost.weight * gains
+        if not np.isfinite(scores).all():
+            raise QueryError(
+                f"The boost of {boost.column!r} by {boost.weight:g} gives scores that are not "
+                "finite; use a smaller weight."
+            )
+    order = np.argsort(-scores, kind="stable")
+    return ranking.take(order, scores[order]).with_stage("boost")
+
+
+def _check_type(snapshot: Snapshot, boost: Boost) -> None:
+    kind = snapshot.column_type(boost.column)
+    suited = ("date", "timestamp") if boost.kind == "recency" else ("int64", "float64")
+    if kind not in suited:
+        raise QueryError(
+            f"The column {boost.column!r} is {kind}; a {boost.kind} boost needs a column of "
+            f"{'dates or times' if boost.kind == 'recency' else 'numbers'}."
+        )
+
+
+def _gains(boost: Boost, values: Sequence[MetadataValue]) -> NDArray[np.float64]:
+    """Return f(value) for each value, as `Boost` defines f, float64 (n,); 0 for a missing value."""
+    if boost.kind == "recency":
+        now = _seconds(boost.now or datetime.now(UTC))
+        assert boost.half_life_days is not None
+        half_life_s = boost.half_life_days * _DAY_S
+        ages = [None if v is None else max(now - _seconds(v), 0.0) for v in values]
+        return np.array([0.0 if age is None else 0.5 ** (age / half_life_s) for age in ages])
+    numbers = np.array([0.0 if value is None else value for value in values]).astype(np.float64)
+    return numbers if boost.kind == "linear" else np.log1p(np.maximum(numbers, 0.0))
+
+
+def _seconds(moment: object) -> float:
+    """Return a date or time as seconds since 1970; a date stands for its beginning in UTC."""
+    if isinstance(moment, datetime):
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    assert isinstance(moment, date)
+    return datetime.combine(moment, time(), UTC).timestamp()
 
 
 # Cosines are rounded, so that equal vectors are equally similar in spite of float32's errors.
@@ -168,8 +195,7 @@ def diversify(
         similarity = np.round((vectors @ vectors[best]).astype(np.float64), _DECIMALS)
         closest = similarity if i == 0 else np.maximum(closest, similarity)
     kept = ranking.take(chosen)
-    stages = {**kept.stages, "mmr": (np.arange(1, n + 1), values)}
-    return Ranking(kept.docs, kept.rows, kept.scores, stages)
+    return replace(kept, stages={**kept.stages, "mmr": (np.arange(1, n + 1), values)})
 
 
 class PairScorer(Protocol):
@@ -179,30 +205,8 @@ class PairScorer(Protocol):
         """Return the scores of pairs of query and text, (n,); higher is better."""
 
 
-def rerank(
-    reranker: PairScorer,
-    queries: Sequence[str],
-    texts: Sequence[Sequence[str]],
-    rankings: Sequence[Ranking],
-    fusion: Fusion,
-    *,
-    on_scale: bool = False,
-) -> list[Ranking]:
-    """Order the documents of each query again; one call of the reranker scores all pairs.
-
-    If ``fusion.rerank_weight`` is below 1, the rankings have scores on the scale of a fused score.
-    If later stages add to the scores (``on_scale``), the reranker's are brought to that scale if
-    possible, even if only they count.
-    """
-    weight, scaled = fusion.rerank_weight, scale_of(reranker, fusion)
-    if weight < 1 and scaled is None:
-        raise QueryError(
-            f"rerank_weight is {weight:g}, so the scores of {type(reranker).__name__} are added to "
-            "those of the search, but their range is unknown; pass the lowest and the highest "
-            "score, such as Fusion(score_range=(0, 1)), or rerank_weight=1."
-        )
-    by_query = zip(queries, texts, strict=True)
-    pairs = [(query, text) for query, passages in by_query for text in passages]
+def _scores_of(reranker: PairScorer, pairs: list[tuple[str, str]]) -> NDArray[np.float64]:
+    """Score all pairs, (n,); refuse scores of another shape, and scores that are not finite."""
     scores = np.asarray(reranker.predict(pairs) if pairs else [], np.float64)
     if scores.shape != (len(pairs),):
         raise ConfigError(
@@ -216,10 +220,7 @@ def rerank(
         raise QueryError(
             f"The reranker gives a score that is not finite for {query[:60]!r} and {text[:60]!r}."
         )
-    final = scores if scaled is None or (weight == 1 and not on_scale) else scaled(scores)
-    ends = np.cumsum([len(ranking) for ranking in rankings])[:-1]
-    by_ranking = zip(rankings, np.split(scores, ends), np.split(final, ends), strict=True)
-    return [_by_reranker(*each, weight) for each in by_ranking]
+    return scores
 
 
 def scale_of(

@@ -38,14 +38,6 @@ class CheckedQueries:
     # The given ones, (n_queries, dim); None: the model computes them.
     vectors: NDArray[np.float32] | None = None
 
-    def __len__(self) -> int:
-        return len(self.texts)
-
-    def part(self, start: int, stop: int) -> CheckedQueries:
-        """Return the queries from ``start`` up to ``stop`` (not included)."""
-        vectors = None if self.vectors is None else self.vectors[start:stop]
-        return CheckedQueries(self.texts[start:stop], vectors)
-
 
 def checked_queries(
     snapshot: Snapshot,
@@ -63,7 +55,7 @@ def checked_queries(
     if _are_vectors(queries):
         if vectors is not None:
             raise QueryError("The queries are vectors already; leave the other vectors out.")
-        given = _with_direction(snapshot, query_vectors(snapshot, queries, "The query"))
+        given = query_vectors(snapshot, queries, "The query", with_direction=True)
         mode = "dense" if options.mode == "auto" else options.mode
         if needs_text or mode != "dense":
             raise QueryError(
@@ -74,20 +66,25 @@ def checked_queries(
     texts = list(queries) if not isinstance(queries, str) else queries
     require_queries(texts)
     if vectors is None:
-        return CheckedQueries(texts), _for_texts(snapshot, options)
+        has_model = snapshot.settings.identity.get("engine") != ModelIdentity.NO_ENGINE
+        if options.mode == "auto" and not has_model and snapshot.manifest.lexical is not None:
+            return CheckedQueries(texts), replace(options, mode="lexical")
+        return CheckedQueries(texts), options.for_index(snapshot)
     if options.mode == "lexical":
         raise QueryError("The mode lexical compares no vectors; leave the vector out.")
-    given = query_vectors(snapshot, vectors, "The vector of the query")
-    given = _with_direction(snapshot, given)
+    given = query_vectors(snapshot, vectors, "The vector of the query", with_direction=True)
     if len(given) != len(texts):
         raise QueryError(f"{len(given):,} vectors for {len(texts):,} queries; pass one for each.")
     return CheckedQueries(texts, given), options.for_index(snapshot)
 
 
-def query_vectors(snapshot: Snapshot, values: object, shown: str) -> NDArray[np.float32]:
+def query_vectors(
+    snapshot: Snapshot, values: object, shown: str, *, with_direction: bool = False
+) -> NDArray[np.float32]:
     """Check vectors that are compared with those of an index; return them as float32 (n, dim).
 
-    ``shown`` is their name in messages, such as "The query".
+    ``shown`` is their name in messages, such as "The query". ``with_direction``: refuse a vector of
+    zeros if the metric is cosine.
     """
     try:
         with np.errstate(over="ignore"):
@@ -107,6 +104,8 @@ def query_vectors(snapshot: Snapshot, values: object, shown: str) -> NDArray[np.
         raise QueryError(f"{shown} has a vector with values that are not finite.")
     if snapshot.settings.metric != "cosine" and too_long(vectors).any():
         raise QueryError(f"{shown} has a vector with a norm above {MAX_NORM:g}.")
+    if with_direction and snapshot.settings.metric == "cosine" and not vectors.any(axis=1).all():
+        raise QueryError("The query is a vector of zeros, which has no direction for cosine.")
     return vectors
 
 
@@ -148,25 +147,11 @@ def load_vectors(path: Path) -> NDArray[np.floating]:
     return vectors
 
 
-def _with_direction(snapshot: Snapshot, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    if snapshot.settings.metric == "cosine" and not vectors.any(axis=1).all():
-        raise QueryError("The query is a vector of zeros, which has no direction for cosine.")
-    return vectors
-
-
 def _are_vectors(queries: object) -> bool:
     if hasattr(queries, "__array__"):
         return _as_array(queries, "The query").dtype.kind not in "UO"
     first = next(iter(queries), "") if isinstance(queries, Sequence) else ""
     return hasattr(first, "__array__") or isinstance(first, (list, tuple))
-
-
-def _for_texts(snapshot: Snapshot, options: SearchOptions) -> SearchOptions:
-    identity, lexical = snapshot.settings.identity, snapshot.manifest.lexical
-    without_model = identity.get("engine") == ModelIdentity.NO_ENGINE
-    if options.mode == "auto" and without_model and lexical is not None:
-        return replace(options, mode="lexical")
-    return options.for_index(snapshot)
 
 
 # An operator counts only at the start of a word. A phrase ends before a blank or a punctuation
@@ -290,12 +275,7 @@ def _mean(
             rows = snapshot.rows_of(np.array([row_of[str(example)]]))
             vector = snapshot.vectors(rows).mean(axis=0, keepdims=True)
         else:
-            vector = _vector(snapshot, example)
+            vector = query_vectors(snapshot, np.asarray(example)[None], "An example")
         vectors.append(unit_vectors(vector) if snapshot.settings.metric == "cosine" else vector)
     mean: NDArray[np.float64] = np.concatenate(vectors).mean(axis=0, dtype=np.float64)
     return mean
-
-
-def _vector(snapshot: Snapshot, values: object) -> NDArray[np.float32]:
-    """Check a vector and return it as a matrix of one row."""
-    return query_vectors(snapshot, np.asarray(values)[None], "An example")

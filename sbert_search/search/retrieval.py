@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,20 +16,15 @@ from sbert_search.index.lexical.analyzer import NearWords
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.search.candidates import (
     candidates_of,
+    lexical_ranking,
     matching_documents,
     matching_passages,
     nearest_documents,
     nearest_passages,
-    with_documents,
 )
 from sbert_search.search.fusion import DEEPER, Ranking, fuse, limit_beyond, whole_blocks
-from sbert_search.search.options import SearchOptions, require_queries
+from sbert_search.search.options import SearchOptions
 from sbert_search.search.queries import CheckedQueries, Clause, ParsedQuery, parse_query
-
-# At run time, only the functions that need `word_filter` import it, so that other searches start
-# faster.
-if TYPE_CHECKING:
-    from sbert_search.search.words import Marks
 
 # Queries are answered in blocks. These are the largest numbers of items in memory for a block.
 HITS_AT_ONCE = 1 << 14  # hits with their texts
@@ -71,8 +65,7 @@ class _Search:
     fills: bool
 
     def by_words(self, queries: Sequence[str], n: int) -> list[Ranking]:
-        matched = matching_documents(self.snapshot, queries, n, self.mask, self.near)
-        found = [each.ranking for each in matched]
+        found = matching_documents(self.snapshot, queries, n, self.mask, self.near)
         if self.mask is None or not self.fills:
             return found
         from sbert_search.search.words import fill_up
@@ -89,8 +82,10 @@ def query_blocks(
     depth = min(whole_blocks(options.depth, options.fusion.depth) + grouped, most)
     pairs = _PAIRS_AT_ONCE // max(1, options.rerank_depth)
     step = max(1, min(_QUERIES_AT_ONCE, pairs, at_once // max(1, depth)))
-    for start in range(0, len(asked), step):
-        yield asked.part(start, start + step)
+    for start in range(0, len(asked.texts), step):
+        block = slice(start, start + step)
+        vectors = None if asked.vectors is None else asked.vectors[block]
+        yield CheckedQueries(asked.texts[block], vectors)
 
 
 def retrieve(
@@ -118,7 +113,11 @@ def retrieve(
     demands: dict[tuple[Clause, ...], list[int]] = {}
     for i, query in enumerate(parsed):
         demands.setdefault(query.clauses, []).append(i)
-    near = _near_words(snapshot, options)
+    near = None
+    if options.fuzzy:
+        from sbert_search.search.words import near_words
+
+        near = near_words(snapshot, options.fuzzy)
     found: dict[int, Retrieved] = {}
     for clauses, at in demands.items():
         admitted = mask
@@ -134,7 +133,8 @@ def retrieve(
         rankings = _rankings(search, some_texts, some, options.depth)
         others: list[Ranking | None] = [None] * len(at)
         if options.group_by is not None:
-            by_query = zip(rankings, some_texts, _rows(some, len(at)), strict=True)
+            each_vector = [None] * len(at) if some is None else np.split(some, len(at))
+            by_query = zip(rankings, some_texts, each_vector, strict=True)
             others = [_for_groups(search, *each) for each in by_query]
         for i, ranking, more in zip(at, rankings, others, strict=True):
             vector = None if vectors is None else vectors[i]
@@ -144,7 +144,7 @@ def retrieve(
                 behind = ranking.take(np.arange(len(candidates), len(ranking)))
                 rest = behind if more is None else behind.followed_by(more)
             found[i] = Retrieved(asked.texts[i], texts[i], vector, candidates, rest, near=matched)
-    return [found[i] for i in range(len(asked))]
+    return [found[i] for i in range(len(parsed))]
 
 
 def _rankings(
@@ -167,19 +167,11 @@ def _rankings(
 def _fused(
     search: _Search, queries: Sequence[str], vectors: NDArray[np.float32], depth: int
 ) -> list[Ranking]:
-    """Rank the candidates of both stages, and documents behind them; passages without ``group``.
+    """Rank the candidates of both stages, and documents behind them.
 
-    Documents below `SearchOptions.least` are left out. Of passages, only the candidates are then
-    ranked, since more of them would have to be read, whatever their scores.
+    Documents below `SearchOptions.least` are left out.
     """
     snapshot, fusion, least = search.snapshot, search.options.fusion, search.options.least
-    if not search.options.group and snapshot.n_rows > snapshot.n_docs:
-        n = fusion.depth if least is not None else whole_blocks(depth, fusion.depth)
-        of_passages = candidates_of(
-            snapshot, queries, vectors, n, search.mask, search.near, depth=fusion.depth
-        )
-        rankings = [fuse(each, fusion, depth if least is None else None) for each in of_passages]
-        return [ranking.above(least).first(depth) for ranking in rankings]
     n, by_cosine = whole_blocks(depth, fusion.depth), snapshot.settings.metric == "cosine"
     found = candidates_of(snapshot, queries, vectors, n, search.mask, search.near)
     rankings = []
@@ -203,32 +195,25 @@ def _fused(
 def _passage_rankings(
     search: _Search, queries: Sequence[str], vectors: NDArray[np.float32] | None, depth: int
 ) -> list[Ranking]:
-    """Rank ``depth`` passages for each query; ``docs`` are their documents."""
+    """Rank ``depth`` passages for each query; ``docs`` are their documents.
+
+    With `SearchOptions.least`, only the candidates are ranked by words, since more of them would
+    have to be read, whatever their scores.
+    """
     snapshot, options = search.snapshot, search.options
+    fusion, least, n = options.fusion, options.least, options.fusion.depth
+    n_found = whole_blocks(depth, n) if least is None else n
     if vectors is None:
-        n, least = options.fusion.depth, options.least
-        found = search.by_words(queries, n if least is not None else whole_blocks(depth, n))
+        found = search.by_words(queries, n_found)
         matched = matching_passages(snapshot, queries, depth, n, near=search.near, found=found)
-        rankings = [each.ranking.above(least) for each in matched]
+        rankings = [lexical_ranking(each).above(least) for each in matched]
     elif options.mode == "dense":
         rankings = nearest_passages(snapshot, vectors, depth, search.mask)
     else:
-        rankings = _fused(search, queries, vectors, depth)
-    return list(with_documents(snapshot, rankings))
-
-
-def _near_words(snapshot: Snapshot, options: SearchOptions) -> NearWords | None:
-    """Return a function that finds the words spelt like a given word; None: not a fuzzy search."""
-    if not options.fuzzy:
-        return None
-    from sbert_search.search.words import near_words
-
-    return near_words(snapshot, options.fuzzy)
-
-
-def _rows(vectors: NDArray[np.float32] | None, n: int) -> Iterable[NDArray[np.float32] | None]:
-    """Split the vectors of queries into matrices of one row."""
-    return [None] * n if vectors is None else np.split(vectors, n)
+        both = candidates_of(snapshot, queries, vectors, n_found, search.mask, search.near, depth=n)
+        fused = [fuse(each, fusion, depth if least is None else None) for each in both]
+        rankings = [ranking.above(least).first(depth) for ranking in fused]
+    return [replace(ranking, docs=snapshot.doc_of(ranking.rows)) for ranking in rankings]
 
 
 def _for_groups(
@@ -257,30 +242,6 @@ def _for_groups(
         (more,) = _rankings(search, [query], vector, depth)
     kept = within_groups(groups_of(snapshot, column, more.docs), max(n_groups, n_ranked), size)
     return more.take(np.sort(kept[~np.isin(more.docs[kept], ranking.docs)]))
-
-
-def matching_marks(snapshot: Snapshot, query: str | None, options: SearchOptions) -> Marks:
-    """Mark the documents that match a query or, without a query, all that pass the filter.
-
-    A document matches if it passes the filter and meets the operators of the query. In lexical and
-    hybrid search it must also have a word of the query, unless the operators require a word. The
-    mode must not be ``auto``.
-    """
-    from sbert_search.search.words import documents_of, documents_with_any, word_mask
-
-    mask = None if options.where is None else snapshot.own_filter_mask(options.where)
-    if query is None:
-        return documents_of(snapshot, mask)
-    require_queries([query])
-    near = _near_words(snapshot, options)
-    parsed = parse_query(query) if options.syntax == "operators" else ParsedQuery(query)
-    if parsed.clauses:
-        mask = word_mask(snapshot, parsed.clauses, mask, near)
-    marks = documents_of(snapshot, mask)
-    demanded = any(not clause.excluded for clause in parsed.clauses)
-    if options.mode == "dense" or demanded:
-        return marks
-    return documents_with_any(snapshot, parsed.text, marks, near)
 
 
 def embed_queries(embedder: TextEmbedder, queries: Sequence[str]) -> NDArray[np.float32]:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.base.cache import typed_lru_cache
-from sbert_search.base.progress import Advance, progress
+from sbert_search.base.progress import progress
 from sbert_search.errors import NoLexicalData
 from sbert_search.index.dense.query_plan import RowMask
 from sbert_search.index.lexical.analyzer import (
@@ -28,7 +28,6 @@ from sbert_search.index.lexical.analyzer import (
 )
 from sbert_search.index.lexical.vocabulary import NearWord, is_listed
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.index.storage.segments import Segment
 from sbert_search.search.fusion import Ranking
 from sbert_search.search.queries import Clause
 from sbert_search.text.tokens.chunking import PIECE_CHARS, pieces
@@ -54,23 +53,6 @@ class Phrase:
         # For the pattern, a combining mark ends a word. So it would also find a word before a
         # mark, although the mark makes it another word.
         return f" {' '.join(self.words)} " in f" {' '.join(all_words(low))} "
-
-
-def documents_with(
-    phrase: Phrase,
-    segment: Segment,
-    candidates: NDArray[np.bool_],
-    *,
-    titles: bool,
-    advance: Advance,
-) -> NDArray[np.bool_]:
-    """Read the candidates of a segment; return which of them have a phrase; both bool (n_docs,)."""
-    found = candidates.copy()
-    at = np.flatnonzero(candidates)
-    for doc, (title, text) in zip(at.tolist(), segment.texts_at(segment.firsts[at]), strict=True):
-        found[doc] = phrase.occurs_in(text) or (titles and phrase.occurs_in(title))
-        advance(1)
-    return found
 
 
 MOST_EDITS = 2
@@ -239,17 +221,15 @@ def _with_any(snapshot: Snapshot, words: Sequence[str], near: NearWords | None) 
         assert near is not None
         if STOP_WORD not in hashes([word]):
             terms |= set(hashes([other for other, _ in near(word)]).tolist())
-    found = [np.zeros(segment.record.n_docs, bool) for segment in snapshot.segments]
-    for term in terms - {STOP_WORD}:
-        for marks, more in zip(found, _with_term(snapshot, term), strict=True):
-            marks |= more
-    return found
+    return _with_terms(snapshot, terms - {STOP_WORD})
 
 
-def _with_term(snapshot: Snapshot, term: int) -> Marks:
+def _with_terms(snapshot: Snapshot, terms: Iterable[int]) -> Marks:
+    """Mark the documents that contain at least one of the terms."""
     found = [np.zeros(segment.record.n_docs, bool) for segment in snapshot.segments]
-    for marks, pairs in zip(found, snapshot.lexical.postings_of(term)[0], strict=True):
-        marks[pairs[:, 0]] = True
+    for term in terms:
+        for marks, pairs in zip(found, snapshot.lexical.postings_of(term)[0], strict=True):
+            marks[pairs[:, 0]] = True
     return found
 
 
@@ -262,11 +242,15 @@ def _with_phrase(snapshot: Snapshot, phrase: Phrase, marks: Marks) -> Marks:
     # The postings lack stop words and, beside an apostrophe, single letters.
     words = [word for word in reader.words(phrase.text) if len(word) > 1 or word.isdecimal()]
     for term in set(reader.hashes(words).tolist()) - {STOP_WORD}:
-        _keep(candidates, _with_term(snapshot, term), excluded=False)
+        _keep(candidates, _with_terms(snapshot, [term]), excluded=False)
     total = sum(int(some.sum()) for some in candidates)
     label = f"Reading for {' '.join(phrase.words)[:40]!r}"
     with progress(label, total, hidden=total < _SLOW) as advance:
-        return [
-            documents_with(phrase, segment, some, titles=settings.title_weight > 0, advance=advance)
-            for segment, some in zip(snapshot.segments, candidates, strict=True)
-        ]
+        for segment, found in zip(snapshot.segments, candidates, strict=True):
+            at = np.flatnonzero(found)
+            texts = segment.texts_at(segment.firsts[at])
+            for doc, (title, text) in zip(at.tolist(), texts, strict=True):
+                in_title = settings.title_weight > 0 and phrase.occurs_in(title)
+                found[doc] = in_title or phrase.occurs_in(text)
+                advance(1)
+    return candidates

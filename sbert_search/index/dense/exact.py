@@ -12,14 +12,17 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.index.dense.query_plan import Selection
 from sbert_search.index.norms import Vectors
-from sbert_search.index.storage.manifest import Metric
+from sbert_search.index.storage.manifest import Metric, VectorSettings
+
+if TYPE_CHECKING:
+    from sbert_search.index.dense.faiss_file import FaissFile
 
 BLOCK_SCORES = 1 << 21  # largest number of float32 scores of one block (8 MiB)
 BLOCK_ELEMENTS = 1 << 22  # limit of elements in a block that is copied: float16 or selected vectors
@@ -60,18 +63,13 @@ class TopK:
 
     def __init__(self, scores: NDArray[np.float32], rows: NDArray[np.int64]) -> None:
         self.scores, self.rows = scores, rows
+        self.k: int = scores.shape[1]  # number of rows kept for each query
 
     @classmethod
     def empty(cls, n_queries: int, k: int) -> TopK:
         """Make a result that has no rows yet."""
         scores = np.full((n_queries, k), -np.inf, np.float32)
         return cls(scores, np.full((n_queries, k), -1, np.int64))
-
-    @property
-    def k(self) -> int:
-        """Number of rows kept for each query."""
-        k: int = self.scores.shape[1]
-        return k
 
     def take(self, queries: NDArray[np.bool_] | slice) -> TopK:
         """Return results of some queries: a copy for a mask (n_queries,), a view for a slice."""
@@ -83,11 +81,13 @@ class TopK:
         """Add candidates (query index, row and score, each (n,)); keep the k best of each query."""
         if len(queries) == 0:
             return
-        n_queries, k = self.scores.shape
-        if n_queries == 1:
-            self._offer_one(rows, scores)
-            return
         query, row, score = queries, rows, scores
+        if len(self.rows) == 1:  # as below, in less time
+            if self.rows[0, 0] >= 0:
+                row, score = np.append(self.rows, row), np.append(self.scores, score)
+            first = np.lexsort((row, -score))[: self.k]
+            self.rows[0, : len(first)], self.scores[0, : len(first)] = row[first], score[first]
+            return
         have = self.rows >= 0
         if have.any():
             query = np.concatenate([np.nonzero(have)[0], query])
@@ -95,17 +95,59 @@ class TopK:
             score = np.concatenate([self.scores[have], score])
         order = np.lexsort((row, -score, query))
         query, row, score = query[order], row[order], score[order]
-        start = np.searchsorted(query, np.arange(n_queries))
+        start = np.searchsorted(query, np.arange(len(self.rows)))
         rank = np.arange(len(query)) - start[query]
-        best = rank < k
+        best = rank < self.k
         self.scores[query[best], rank[best]] = score[best]
         self.rows[query[best], rank[best]] = row[best]
 
-    def _offer_one(self, row: NDArray[np.int64], score: NDArray[np.float32]) -> None:
-        if self.rows[0, 0] >= 0:
-            row, score = np.append(self.rows, row), np.append(self.scores, score)
-        best = np.lexsort((row, -score))[: self.k]
-        self.rows[0, : len(best)], self.scores[0, : len(best)] = row[best], score[best]
+
+class Rows(Protocol):
+    """Vectors that are searched together, such as those of a segment."""
+
+    @property
+    def vectors(self) -> Vectors:
+        """The vectors, (n_rows, dim)."""
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """Number that a search returns for each vector, such as its row in the index; ascending."""
+
+    @property
+    def n_rows(self) -> int:
+        """Number of vectors."""
+
+    @property
+    def max_norm(self) -> float:
+        """Largest norm of a vector."""
+
+
+def offer_nearest(
+    top: TopK,
+    queries: NDArray[np.float32],
+    segment: Rows,
+    ann: FaissFile | None,
+    selection: Selection | None,
+    settings: VectorSettings,
+) -> None:
+    """Offer the best rows of a segment to `top`, by its FAISS file or, without one, by a scan.
+
+    The queries are normalised for cosine.
+    """
+    if ann is None or ann.index is None:
+        scan(
+            queries,
+            segment.vectors,
+            top,
+            segment.rows,
+            metric=settings.metric,
+            max_norm=segment.max_norm,
+            selection=selection,
+        )
+        return
+    from sbert_search.index.dense.segment_search import offer_approximate
+
+    offer_approximate(top, queries, segment, ann.index, selection, settings, ann.on_gpu)
 
 
 def scan(
@@ -125,9 +167,7 @@ def scan(
     # the others afterwards is faster than reading only the selected rows, in random order.
     masked = selection is not None and selection.n_selected > dense * len(selection.marks)
     positions = None if selection is None or masked else selection.positions
-    norms = np.linalg.norm(queries.astype(np.float64), axis=1)
-    slack = _slack(norms, max_norm, queries.shape[1], metric)
-    candidates = _Candidates(top.k, _thresholds(top, norms, metric) - slack, slack)
+    candidates = _Candidates(top, queries, max_norm, metric)
     for start, block in _blocks(vectors, positions, len(queries)):
         scores = _fast_scores(queries, block, metric)
         if masked and selection is not None:
@@ -186,16 +226,31 @@ def _pair_scores(
 class _Candidates:
     """Pairs of a query and a scanned vector's position whose exact score may be among the best k.
 
-    Each query has a floor: a lower bound of the k-th best float32 score so far, less ``slack``,
-    which is twice the largest rounding error of a score. The float32 scores of the best k by exact
-    score are all at least the floor, so pairs below it are dropped.
+    Each query has a floor: a lower bound of the k-th best float32 score so far, less a slack. The
+    float32 scores of the best k by exact score are all at least the floor, so pairs below it are
+    dropped.
+
+    The slack is twice a bound on the rounding error of a float32 score: twice, since both the k-th
+    best score and the score compared with it may err. The 4 added to the dimension covers the
+    operations around the dot product.
+
+    Source: Higham 2002, Accuracy and Stability of Numerical Algorithms, section 3.1: a float32 dot
+    product errs by at most ``dim * 2**-24`` of the product of the norms, to first order.
     """
 
-    def __init__(self, k: int, floor: NDArray[np.float64], slack: NDArray[np.float64]) -> None:
-        self._k, self._floor, self._slack = k, np.maximum(floor, NO_BOUND), slack
+    def __init__(
+        self, top: TopK, queries: NDArray[np.float32], max_norm: float, metric: Metric
+    ) -> None:
+        norms = np.linalg.norm(queries.astype(np.float64), axis=1)
+        floor, scale = top.scores[:, -1].astype(np.float64), norms * max_norm
+        if metric == "euclidean":  # on the scale of `_fast_scores`
+            floor, scale = norms**2 - floor**2, (norms + max_norm) ** 2
+        self._slack = 2.0 * (queries.shape[1] + 4) * 2.0**-24 * scale  # (n_queries,)
+        self._floor = np.maximum(floor - self._slack, NO_BOUND)  # (n_queries,)
+        self._k = top.k
         self._kept: list[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]] = []
         self._n_kept = 0
-        self._limit = 4 * len(floor) * (k + 64)
+        self._limit = 4 * len(queries) * (self._k + 64)
 
     def add(self, start: int, scores: NDArray[np.float32]) -> None:
         """Add the scores of a block (n_queries, n_block) whose first position is ``start``."""
@@ -307,24 +362,3 @@ def as_float32(vectors: Vectors) -> NDArray[np.float32]:
     wide = bits.view(np.float32)
     wide *= HALF_SCALE
     return wide
-
-
-def _slack(
-    norms: NDArray[np.float64], max_norm: float, dim: int, metric: Metric
-) -> NDArray[np.float64]:
-    """Return twice a bound on the rounding error of a float32 score, (n_queries,).
-
-    Twice, since both the k-th best score and the score compared with it may err. The 4 added to
-    ``dim`` covers the operations around the dot product.
-
-    Source: Higham 2002, Accuracy and Stability of Numerical Algorithms, section 3.1: a float32 dot
-    product errs by at most ``dim * 2**-24`` of the product of the norms, to first order.
-    """
-    scale = (norms + max_norm) ** 2 if metric == "euclidean" else norms * max_norm
-    return 2.0 * (dim + 4) * 2.0**-24 * scale
-
-
-def _thresholds(top: TopK, norms: NDArray[np.float64], metric: Metric) -> NDArray[np.float64]:
-    """Return the k-th best scores so far on the scale of `_fast_scores`, (n_queries,)."""
-    worst = top.scores[:, -1].astype(np.float64)
-    return norms**2 - worst**2 if metric == "euclidean" else worst

@@ -1,4 +1,4 @@
-"""Search of segments: by FAISS if that is cheaper, otherwise by an exact scan.
+"""Search of segments that have FAISS files: by FAISS, or by an exact scan if that is cheaper.
 
 For a single query, a short code path keeps the latency low: while FAISS walks an HNSW graph, it
 fills the CPU caches with vectors, so the code that runs next takes twice as long as usual. Results
@@ -9,57 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.base.progress import warn
 from sbert_search.index.dense import faiss_file, faiss_runtime
-from sbert_search.index.dense.exact import PAIR_ELEMENTS, TopK, exact_scores, scan
+from sbert_search.index.dense.exact import (
+    PAIR_ELEMENTS,
+    Rows,
+    TopK,
+    exact_scores,
+    offer_nearest,
+)
 from sbert_search.index.dense.faiss_runtime import FaissIndex, FaissParameters
 from sbert_search.index.dense.query_plan import Plan, Selection, plan
-from sbert_search.index.norms import Vectors
 from sbert_search.index.storage.manifest import VectorSettings
 from sbert_search.index.storage.segments import Segment
 
 if TYPE_CHECKING:
     from sbert_search.index.dense.faiss_gpu import GpuIndex
-
-
-class Rows(Protocol):
-    """Vectors that are searched together, such as those of a segment."""
-
-    @property
-    def vectors(self) -> Vectors:
-        """The vectors, (n_rows, dim)."""
-
-    @property
-    def rows(self) -> NDArray[np.int64]:
-        """Number that a search returns for each vector, such as its row in the index; ascending."""
-
-    @property
-    def n_rows(self) -> int:
-        """Number of vectors."""
-
-    @property
-    def max_norm(self) -> float:
-        """Largest norm of a vector."""
-
-
-def offer_nearest(
-    top: TopK,
-    queries: NDArray[np.float32],
-    segment: Segment,
-    ann: faiss_file.FaissFile | None,
-    selection: Selection | None,
-    settings: VectorSettings,
-) -> None:
-    """Offer the best rows of a segment to `top`; the queries are normalised for cosine."""
-    if ann is None or ann.index is None:
-        offer_exact(top, queries, segment, selection, settings)
-    else:
-        offer_approximate(top, queries, segment, ann.index, selection, settings, ann.on_gpu)
 
 
 def offer_approximate(
@@ -107,7 +77,7 @@ class _Search:
     def offer(self, top: TopK, queries: NDArray[np.float32], plan: Plan) -> None:
         """Search by a plan; queries that get too few rows are searched by its fallback plan."""
         if plan.fallback is None:
-            offer_exact(top, queries, self.part, self.selection, self.settings)
+            offer_nearest(top, queries, self.part, None, self.selection, self.settings)
             return
         at = self.candidates(queries, plan)
         query, at, short = _pairs(at, min(top.k, self.n_selected))
@@ -156,25 +126,6 @@ def _pairs(
     short = has_row.sum(axis=1) < needed
     has_row[short] = False
     return np.nonzero(has_row)[0], at[has_row], short if short.any() else None
-
-
-def offer_exact(
-    top: TopK,
-    queries: NDArray[np.float32],
-    part: Rows,
-    selection: Selection | None,
-    settings: VectorSettings,
-) -> None:
-    """Offer `top` the best rows by an exact scan."""
-    scan(
-        queries,
-        part.vectors,
-        top,
-        part.rows,
-        metric=settings.metric,
-        max_norm=part.max_norm,
-        selection=selection,
-    )
 
 
 @dataclass(slots=True)

@@ -113,12 +113,10 @@ _MAX_WORDS_KNOWN = 1 << 18  # the cache is emptied when it has more words
 class TermReader:
     """Turns texts into terms; keeps the term of each word seen."""
 
+    words = staticmethod(indexed_words)
+
     def __init__(self, settings: LexicalSettings) -> None:
         self._hashes = _WordHashes(settings)
-
-    def words(self, text: str) -> list[str]:
-        """Split a text into lower-case words, including stop words."""
-        return indexed_words(text)
 
     def hashes(self, words: Sequence[str]) -> NDArray[np.uint64]:
         """Turn words into hashes of their terms, uint64 (n_words,); `STOP_WORD` for stop words."""

@@ -48,10 +48,10 @@ class Matches(NamedTuple):
     most: float  # as for `WeighedTerms`
 
 
-TermPairs = list[NDArray[np.uint32]]
+TermPairs = Sequence[NDArray[np.uint32]]
 """Arrays (n, 2): number of a document in its segment, and count of a term in the document.
 
-The list has one array for each term, all of one segment; or one array for each segment, all of one
+There is one array for each term, all of one segment; or one array for each segment, all of one
 term.
 """
 
@@ -92,9 +92,10 @@ class LexicalSearch:
     ) -> None:
         self.reader = term_reader(settings)
         self._parts = parts
-        live = [part.postings.lengths[_marks(part.live)] for part in parts]
-        self._n_docs = sum(map(len, live))
-        total = sum(int(lengths.sum(dtype=np.int64)) for lengths in live)
+        sources = [(part.postings, part.live) for part in parts]
+        lengths = [p.lengths if live is None else p.lengths[live] for p, live in sources]
+        self._n_docs = sum(map(len, lengths))
+        total = sum(int(each.sum(dtype=np.int64)) for each in lengths)
         counted = total / self._n_docs if total else 1.0
         self.average = counted if average is None else average
         self._settings = settings
@@ -113,12 +114,12 @@ class LexicalSearch:
         match with smaller weights. ``also`` names, for each query, documents (rows) that are scored
         too.
         """
-        live = self._live(mask)
-        weighed = [self._weighed(query, near) for query in queries]
-        return [
-            self._best(*each, live, k, others)
-            for each, others in zip(weighed, also or [_NO_DOCS] * len(queries), strict=True)
-        ]
+        live, found = self._live(mask), []
+        for query, others in zip(queries, also or [_NO_DOCS] * len(queries), strict=True):
+            terms, pairs_of = self._terms(query, near)
+            by_segment = zip(*(pairs_of[term] for term in terms.weights), strict=True)
+            found.append(self._best(terms, by_segment, live, k, others))
+        return found
 
     def weights(self, query: str, near: NearWords | None = None) -> WeighedTerms:
         """Weigh the terms of a query, and the near terms, that live documents contain."""
@@ -167,11 +168,6 @@ class LexicalSearch:
     def _norms_of(self, lengths: NDArray[np.uint32]) -> NDArray[np.float64]:
         k1, b = self._settings.k1, self._settings.b
         return np.asarray(k1 * (1 - b + b * lengths / self.average), np.float64)
-
-    def _weighed(self, query: str, near: NearWords | None) -> tuple[WeighedTerms, list[TermPairs]]:
-        terms, pairs_of = self._terms(query, near)
-        by_segment = zip(*(pairs_of[term] for term in terms.weights), strict=True)
-        return terms, [list(pairs) for pairs in by_segment]
 
     def _terms(
         self, query: str, near: NearWords | None
@@ -232,7 +228,7 @@ class LexicalSearch:
     def _best(
         self,
         terms: WeighedTerms,
-        by_segment: list[TermPairs],
+        by_segment: Iterable[TermPairs],
         live: list[Live],
         k: int,
         also: NDArray[np.int64],
@@ -278,7 +274,3 @@ def _floor(total: NDArray[np.float64], by_term: TermPairs, live: Live, k: int) -
             if len(docs) >= k:
                 return float(np.partition(total[docs], -k)[-k])
     return math.ulp(0.0)
-
-
-def _marks(live: Live) -> NDArray[np.bool_] | slice:
-    return slice(None) if live is None else live

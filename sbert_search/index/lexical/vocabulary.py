@@ -125,15 +125,6 @@ class WordList:
         starts = range(0, len(words), BATCH_WORDS)
         return cls([_batch(words[i : i + BATCH_WORDS], counts) for i in starts])
 
-    def count(self, word: str) -> int:
-        """Return the number of occurrences of a word."""
-        for batch in self.batches:
-            words, counts = batch.columns
-            at = bisect_left(range(len(words)), word, key=lambda i: words[i].as_py())
-            if at < len(words):
-                return int(counts[at].as_py()) if words[at].as_py() == word else 0
-        return 0
-
     def near(self, word: str, most: int) -> Iterator[tuple[str, int, int]]:
         """Yield words with the same first character within ``most`` edits, with edits and count."""
         for batch in self.batches:
@@ -166,10 +157,6 @@ class Vocabulary:
     def __init__(self, lists: Sequence[WordList]) -> None:
         self._lists = lists
 
-    def count(self, word: str) -> int:
-        """Return the number of occurrences of a word in lower case."""
-        return sum(words.count(word) for words in self._lists)
-
     def near(self, word: str, most: int) -> list[NearWord]:
         """Find the words within some edits of a lower-case word, without the word itself.
 
@@ -199,7 +186,7 @@ def merge(lists: Sequence[WordList]) -> Iterator[pa.RecordBatch]:
         parts = []
         for batches in waiting:
             words = batches[0].column(0)
-            end = _words_up_to(words, bound)
+            end = bisect_right(range(len(words)), bound, key=lambda i: words[i].as_py())
             parts.append(batches[0].slice(0, end))
             batches[0] = batches[0].slice(end)
             if not batches[0].num_rows:
@@ -224,10 +211,6 @@ def _batch(words: Sequence[str], counts: Mapping[str, int]) -> pa.RecordBatch:
         pa.Int64Array.from_buffers(pa.int64(), n, [None, sums]),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
-
-
-def _words_up_to(words: pa.StringArray, last: str) -> int:
-    return bisect_right(range(len(words)), last, key=lambda i: words[i].as_py())
 
 
 def _characters(words: pa.StringArray) -> Characters:

@@ -36,15 +36,6 @@ class GroundTruth:
     k: int  # the k of recall@k
 
 
-@dataclass(frozen=True, slots=True)
-class Speed:
-    """The speed of a search on one thread."""
-
-    p50_ms: float  # median latency of a single query
-    p99_ms: float
-    qps: float  # queries per second if many queries are searched together
-
-
 def find_ground_truth(
     queries: Floats,
     own: NDArray[np.int64],
@@ -95,8 +86,8 @@ def recall_of(search: Search, truth: GroundTruth) -> tuple[float, float, float]:
     return float(recalls.mean()), error, len(truth.queries) / seconds
 
 
-def speed_of(search: Search, truth: GroundTruth, qps: float) -> Speed:
-    """Measure the latency of queries searched one by one, and return it with a known ``qps``.
+def latencies_ms(search: Search, truth: GroundTruth) -> tuple[float, float]:
+    """Measure the median and the 99th percentile of the latency of a query on one thread.
 
     The first 5 queries warm up: their times count only if there are no further queries. The search
     is asked for k rows, as by a user.
@@ -108,7 +99,7 @@ def speed_of(search: Search, truth: GroundTruth, qps: float) -> Speed:
             search(query[None], truth.k)
             times_ms.append(1000 * (time.perf_counter() - start))
     p50, p99 = np.percentile(times_ms[5:] or times_ms, [50, 99])
-    return Speed(float(p50), float(p99), qps)
+    return float(p50), float(p99)
 
 
 _ROUNDS = 10  # iterations of FAISS's k-means

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from sbert_search.base.progress import Advance
 from sbert_search.index.dense import faiss_build
-from sbert_search.index.dense.exact import QUERY_BLOCK, TopK
+from sbert_search.index.dense.exact import QUERY_BLOCK, TopK, offer_nearest
 from sbert_search.index.dense.faiss_runtime import FaissIndex, import_faiss
-from sbert_search.index.dense.segment_search import offer_approximate, offer_exact
+from sbert_search.index.dense.segment_search import offer_approximate
 from sbert_search.index.norms import largest_norm
 from sbert_search.index.settings import IndexSpec, Trial
 from sbert_search.index.storage.manifest import VectorSettings
@@ -26,10 +26,10 @@ from sbert_search.index.tuning.measuring import (
     GroundTruth,
     Search,
     assign_seconds,
+    latencies_ms,
     predict,
     predict_latency,
     recall_of,
-    speed_of,
 )
 from sbert_search.index.tuning.settings import Budget, Family, between
 
@@ -97,7 +97,7 @@ def search_of(sample: Sample, index: FaissIndex | None, settings: VectorSettings
             block = queries[start : start + QUERY_BLOCK]
             tops.append(top := TopK.empty(len(block), k))
             if index is None:
-                offer_exact(top, block, sample, None, settings)
+                offer_nearest(top, block, sample, None, None, settings)
             else:
                 offer_approximate(top, block, sample, index, None, settings)
         return np.concatenate([t.scores for t in tops]), np.concatenate([t.rows for t in tops])
@@ -147,15 +147,12 @@ def _measured(
     spec, target = family.spec(sample.n_rows), budget.settings.recall
     if spec.is_flat:
         scan = search_of(sample, None, settings)
-        unmeasured_trial = unmeasured(spec, sample.n_rows)
-        return MeasuredFamily(
-            family,
-            tuple(climb(lambda _: scan, family.ladders(spec), truth, target, unmeasured_trial)),
-        )
+        flat = unmeasured(spec, sample.n_rows)
+        trials = climb(lambda _: scan, family.ladders(spec), truth, target, flat)
+        return MeasuredFamily(family, tuple(trials))
     full_spec = family.spec(budget.largest)
-    why = budget.memory_refusal(full_spec, budget.largest) or budget.memory_refusal(
-        spec, sample.n_rows
-    )
+    why = budget.memory_refusal(full_spec, budget.largest)
+    why = why or budget.memory_refusal(spec, sample.n_rows)
     if spec.min_training_rows > sample.n_rows:
         why = (
             f"its training takes {spec.min_training_rows:,} rows, and the sample has "
@@ -218,15 +215,15 @@ def _climb_one(
 def measure(search: Search, spec: IndexSpec, truth: GroundTruth, unmeasured_trial: Trial) -> Trial:
     """Measure recall and speed of a search; ``unmeasured_trial`` has the rest of the result."""
     recall, error, qps = recall_of(search, truth)
-    speed = speed_of(search, truth, qps)
+    p50_ms, p99_ms = latencies_ms(search, truth)
     return replace(
         unmeasured_trial,
         spec=spec,
         recall=recall,
         recall_error=error,
-        p50_ms=speed.p50_ms,
-        p99_ms=speed.p99_ms,
-        qps=speed.qps,
+        p50_ms=p50_ms,
+        p99_ms=p99_ms,
+        qps=qps,
     )
 
 
@@ -281,7 +278,9 @@ class Candidate:
 
 def predict_costs(measured: Iterable[MeasuredFamily], budget: Budget) -> list[Candidate]:
     """Predict the costs over all rows of the families with the recall, by latency."""
-    predicted = [_predicted(m, budget) for m in measured if _best(m, budget)]
+    recall = budget.settings.recall
+    best = [(family, fastest(family.trials, recall, None)) for family in measured]
+    predicted = [_predicted(family, trial, budget) for family, trial in best if trial]
     return sorted(predicted, key=lambda f: f.latency_ms)
 
 
@@ -299,13 +298,10 @@ def finalists(candidates: Sequence[Candidate]) -> list[Candidate]:
             allowed.append(candidate)
             if candidate.trial.spec.is_flat:
                 break
-    others = [c for c in allowed if _structure(c) != _structure(allowed[0])]
+    structures = [(c.trial.spec.is_hnsw, c.trial.spec.is_flat) for c in allowed]
+    of_each = zip(allowed, structures, strict=True)
+    others = [candidate for candidate, structure in of_each if structure != structures[0]]
     return [*allowed[:1], *(others or allowed[1:])[:1]]
-
-
-def _structure(candidate: Candidate) -> tuple[bool, bool]:
-    spec = candidate.trial.spec
-    return spec.is_hnsw, spec.is_flat
 
 
 def fastest(trials: Iterable[Trial], recall: float, latency_ms: float | None) -> Trial | None:
@@ -330,33 +326,15 @@ def pareto(trials: Iterable[Trial]) -> list[Trial]:
     return front[::-1]
 
 
-def _best(measured: MeasuredFamily, budget: Budget) -> Trial | None:
-    return fastest(measured.trials, budget.settings.recall, None)
-
-
-def _predicted(measured: MeasuredFamily, budget: Budget) -> Candidate:
-    trial = _best(measured, budget)
-    assert trial is not None
+def _predicted(measured: MeasuredFamily, trial: Trial, budget: Budget) -> Candidate:
     latency_ms = predict_latency(trial.p50_ms, trial.spec, trial.n_rows, list(budget.segments))
-    if measured.full is None:
-        return Candidate(measured, trial, latency_ms, 0.0, 0, _too_slow(latency_ms, budget))
-    build_s = _build_seconds(measured.full, budget)
-    spec = measured.full.spec
-    why = (
-        budget.memory_refusal(spec, budget.largest)
-        or _too_slow(latency_ms, budget)
-        or budget.time_refusal(build_s, 0.8)
-    )
-    return Candidate(measured, trial, latency_ms, build_s, budget.total_bytes(spec), why)
-
-
-def _build_seconds(full: BuildTime, budget: Budget) -> float:
-    """Predict the seconds to train once in each shard and to fill every segment."""
-    return full.train_s * budget.n_shards + full.add_s * sum(budget.ann_segments) / full.n_rows
-
-
-def _too_slow(latency_ms: float, budget: Budget) -> str:
-    allowed = budget.settings.latency_ms
-    if allowed is None or latency_ms <= allowed:
-        return ""
-    return f"a query would take {latency_ms:.3g} ms, and {allowed:.3g} ms are allowed"
+    allowed, full, slow = budget.settings.latency_ms, measured.full, ""
+    if allowed is not None and latency_ms > allowed:
+        slow = f"a query would take {latency_ms:.3g} ms, and {allowed:.3g} ms are allowed"
+    if full is None:
+        return Candidate(measured, trial, latency_ms, 0.0, 0, slow)
+    # Each shard is trained once, and every segment is filled.
+    build_s = full.train_s * budget.n_shards + full.add_s * sum(budget.ann_segments) / full.n_rows
+    too_large = budget.memory_refusal(full.spec, budget.largest)
+    why = too_large or slow or budget.time_refusal(build_s, 0.8)
+    return Candidate(measured, trial, latency_ms, build_s, budget.total_bytes(full.spec), why)

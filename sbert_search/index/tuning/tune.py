@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sbert_search.base import memory, svg
 from sbert_search.base.progress import note, progress
@@ -193,16 +192,13 @@ def _plan_full_trials(
     candidates = predict_costs(measured, budget)
     chosen = finalists(candidates)
     if not chosen:
-        raise IndexStoreError(_nothing_fits(candidates, budget.settings))
-    return (
-        FullTrials(snapshot, query_split, budget, pareto(all_trials(measured))),
-        candidates,
-        chosen,
-    )
-
-
-def _sizes(snapshot: Snapshot) -> tuple[int, ...]:
-    return tuple(segment.n_rows for segment in snapshot.segments)
+        reasons = "; ".join(f"{f.trial.spec.factory}: {f.refused}" for f in candidates[:4])
+        raise IndexStoreError(
+            f"No index with recall {budget.settings.recall} is within the limits ({reasons}). The "
+            "index is unchanged; raise the limits, or pass a lower recall."
+        )
+    front = pareto(trial for family in measured for trial in family.trials)
+    return FullTrials(snapshot, query_split, budget, front), candidates, chosen
 
 
 def budget_of(snapshot: Snapshot, settings: TuneSettings) -> Budget:
@@ -215,7 +211,7 @@ def budget_of(snapshot: Snapshot, settings: TuneSettings) -> Budget:
     if advice := merge_policy.advice(snapshot):
         note(f"Run `index compact` before tuning, for better results: {advice}.")
     return Budget(
-        segments=_sizes(snapshot),
+        segments=tuple(segment.n_rows for segment in snapshot.segments),
         dim=snapshot.settings.dim,
         settings=settings,
         n_shards=snapshot.n_shards,
@@ -228,31 +224,15 @@ def _sweep(
     settings = budget.settings
     kinds = families(budget.largest * budget.n_shards, snapshot.settings.dim)
     search = search_of(sample, None, snapshot.settings)
-    truth = find_ground_truth(*_sample_queries(query_split), settings.k, search)
+    queries, _ = query_split.choosing
+    # The sample lacks the rows of the queries.
+    truth = find_ground_truth(queries, np.full(len(queries), -1), settings.k, search)
     measured = []
     with progress("Comparing candidates", len(kinds), "candidates") as advance:
         for family in sweep(kinds, sample, truth, snapshot.settings, budget):
             measured.append(family)
             advance(1)
     return measured
-
-
-def _sample_queries(query_split: QuerySplit) -> tuple[Floats, NDArray[np.int64]]:
-    """Return the queries to choose an index with, and -1 for each, since the sample lacks them."""
-    return query_split.choosing[0], np.full(len(query_split.choosing[0]), -1, np.int64)
-
-
-def all_trials(measured: Sequence[MeasuredFamily]) -> list[Trial]:
-    """Return the measurements of all families."""
-    return [trial for family in measured for trial in family.trials]
-
-
-def _nothing_fits(candidates: Sequence[Candidate], settings: TuneSettings) -> str:
-    reasons = "; ".join(f"{f.trial.spec.factory}: {f.refused}" for f in candidates[:4])
-    return (
-        f"No index with recall {settings.recall} is within the limits ({reasons}). The index is "
-        "unchanged; raise the limits, or pass a lower recall."
-    )
 
 
 COLUMNS = ("index", "recall", "p50/p99 ms", "queries/s", "bytes/vector", "build s")

@@ -96,7 +96,7 @@ def test_neighbours_that_do_not_match_cost_a_wider_search_and_no_scan(
     nearest_first = nearest_first[nearest_first >= 200]  # live
     marks = np.zeros(N_ROWS, bool)
     marks[nearest_first[60:]] = True
-    monkeypatch.setattr(segment_search, "offer_exact", lambda *_: pytest.fail("it was scanned"))
+    monkeypatch.setattr(segment_search, "offer_nearest", lambda *_: pytest.fail("it was scanned"))
     _, rows = snapshot.search(query, 10, RowMask((marks,), (LIVE,), LIVE - 60, LIVE - 60))
     assert set(rows[0]) == set(nearest_first[60:70])
 
@@ -135,7 +135,7 @@ def test_the_route_goes_by_selectivity() -> None:
 
 def test_the_planner_is_asked(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without its fallback a FAISS search that comes back short would lose rows."""
-    monkeypatch.setattr(segment_search, "offer_exact", lambda *_: None)
+    monkeypatch.setattr(segment_search, "offer_nearest", lambda *_: None)
     marks = np.zeros(N_ROWS, bool)
     marks[300:305] = True
     _, rows = snapshot.search(clustered(2, seed=3), 5, RowMask((marks,), (LIVE,), 5, 5))
