@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from functools import partial
+from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import click
 from click.core import ParameterSource
 
 from sbert_search.base.options import offer_options
 from sbert_search.cli.commands import COMMANDS
-from sbert_search.wings import commands
+from sbert_search.wings import Command, commands
 
 CONFIG_FILE = "sbert-search.toml"  # read from the current folder
 # Key in ctx.meta: names of the options that the command's table in the configuration file sets.
@@ -38,12 +37,12 @@ class LazyGroup(click.Group):
     It suggests similar commands for a misspelt one, and adds examples to the help of commands.
     """
 
-    def __init__(self, *args: Any, **attrs: Any) -> None:
-        super().__init__(*args, **attrs)
+    @cached_property
+    def _own(self) -> dict[str, Command]:
         own = "" if self.name == "cli" else self.name  # "": the group at the top
         every = {**COMMANDS, **commands()}
         parts = {name: name.rpartition(" ") for name in every}
-        self._own = {short: every[name] for name, (at, _, short) in parts.items() if at == own}
+        return {short: every[name] for name, (at, _, short) in parts.items() if at == own}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the commands, in the order of the help."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Annotated, Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -164,19 +164,19 @@ class HeadInputs(NamedTuple):
 
     def encode(self, model: Head) -> Tensor:
         """Compute the states that the head reads, float (n, hidden)."""
-        states: Tensor = model.states(*self._arguments())
-        return states
+        return self._passed_to(model.states)
 
     def logits(self, model: nn.Module) -> Tensor:
         """Compute the logits of a head, float32 (n, labels)."""
         if self.states is not None:
             assert isinstance(model, SequenceClassifier | PerTokenModel | FrozenClassifier)
             return model.classify(self.states)
-        logits: Tensor = model(*self._arguments())
-        return logits
+        return self._passed_to(model)
 
-    def _arguments(self) -> tuple[Any, ...]:
-        return (self.tokens,) if self.places is None else (self.tokens, self.places)
+    def _passed_to(self, function: Callable[..., Tensor]) -> Tensor:
+        if self.places is None:
+            return function(self.tokens)
+        return function(self.tokens, self.places)
 
 
 class CachedStates:

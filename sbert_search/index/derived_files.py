@@ -138,7 +138,7 @@ class DerivedFiles:
 def known_files(derived: Iterable[DerivedFiles]) -> Mapping[object, object]:
     """Map the records of open files to these files, which `DerivedFiles` can use again."""
     opened = (file for of_segment in derived for file in (of_segment.ann, of_segment.lexical))
-    return {file.record: file for file in opened if isinstance(file, FaissFile | LexicalFiles)}
+    return {file.record: file for file in opened if file and not isinstance(file, Exception)}
 
 
 def _warn(what: str, problem: object, path: Path) -> None:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import wraps
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar, Unpack
+from typing import ParamSpec, TypeVar, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +39,7 @@ T = TypeVar("T")
 WAIT_S = 30.0  # seconds that a writer waits for another writer of the index
 
 
-def in_thread(method: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
+def in_thread(method: Callable[P, T]) -> Callable[P, Coroutine[object, object, T]]:
     """Return the asynchronous form of a method, which calls the method in a thread."""
 
     @wraps(method)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-import sbert_search
 from sbert_search import Predictor
 from tests.cli.process import sbert_search as run
 from tests.cli.process import told
@@ -59,7 +59,7 @@ def test_a_head_fills_a_column_that_filters_read(world: World, tmp_path: Path) -
 
 
 def test_its_names_and_commands_are_there() -> None:
-    assert {"Predictor"} <= {*vars(sbert_search)["__all__"]}
+    assert {"Predictor"} <= {*import_module("sbert_search").__all__}
     for command in ("predict", "calibrate", "train tag", "eval qa"):
         done = run(*command.split(), "--help")
         assert (done.code, f"sbert-search {command}" in done.out) == (0, True)

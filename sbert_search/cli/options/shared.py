@@ -167,10 +167,10 @@ def options_of(
     return joined(*options)
 
 
-def _value_of(field: Option) -> dict[str, Any]:
+def _value_of(field: Option) -> dict[str, object]:
     """Return the type of an option, and what its help calls the value."""
     bounds = field.bounds
-    kind: click.ParamType[Any] = click.STRING
+    kind: click.ParamType[object] = click.STRING
     if field.choices:
         kind = click.Choice(field.choices)
     elif field.kind is int:

@@ -103,13 +103,13 @@ def with_read_options(settings: R, ctx: click.Context) -> R:
     return replace(changed(settings, ReadSettings, chosen), fields=fields)
 
 
-def changed(settings: T, of: type, values: Mapping[str, Any]) -> T:
+def changed(settings: T, of: type, values: Mapping[str, object]) -> T:
     """Return settings with the values of the options that name fields of the class ``of``."""
     own = {name: value for name, value in values.items() if name in declared(of)}
     return replace(settings, **own)
 
 
-def changed_words(settings: LexicalSettings, values: Mapping[str, Any]) -> LexicalSettings:
+def changed_words(settings: LexicalSettings, values: Mapping[str, object]) -> LexicalSettings:
     """Return settings with the values of options; the stop words follow a new language."""
     more = {"stop_words": None} if "language" in values else {}
     return changed(settings, LexicalSettings, {**values, **more})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
@@ -11,7 +11,7 @@ from sbert_search.base.progress import note
 from sbert_search.cli.console import emit, say, show_table
 from sbert_search.cli.options.shared import options_of, shared_options
 from sbert_search.lab.commands import FOLDER, out_option
-from sbert_search.lab.map.settings import MapSettings
+from sbert_search.lab.map.settings import MapKeywords, MapSettings
 
 if TYPE_CHECKING:
     from sbert_search.lab.errors.report import ErrorReport
@@ -132,7 +132,7 @@ def map_(
     queries: tuple[str, ...],
     memory_bytes: int | None,
     as_json: bool,
-    **settings: Any,
+    **settings: Unpack[MapKeywords],
 ) -> None:
     """Draw the documents of INDEX as a page that shows near documents close together.
 

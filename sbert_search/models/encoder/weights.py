@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -64,9 +63,11 @@ def _weight_files(folder: Path) -> list[Path]:
 
 def _shards(folder: Path) -> list[Path]:
     try:
-        weight_map: Any = read_object(folder / INDEX)["weight_map"]
+        weight_map = read_object(folder / INDEX)["weight_map"]
+        if not isinstance(weight_map, dict):
+            raise TypeError("weight_map is no object")
         names = sorted(set(weight_map.values()))
-    except (ModelError, LookupError, AttributeError, TypeError) as error:
+    except (ModelError, LookupError, TypeError) as error:
         raise WeightsError(f"{folder / INDEX} is not an index of weights ({error}).") from error
     for name in names:
         if not isinstance(name, str) or not _SHARD.fullmatch(name) or not (folder / name).exists():

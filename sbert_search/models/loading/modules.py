@@ -6,14 +6,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from sbert_search.errors import ModelError
 
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path) -> object:
     """Read a JSON file, or raise a ModelError."""
     try:
         return json.loads(path.read_bytes().decode())

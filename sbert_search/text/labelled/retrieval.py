@@ -17,7 +17,6 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 
@@ -176,7 +175,7 @@ def read_queries(
     Their fields are detected unless ``fields`` names them. They may take an eighth of the memory
     budget of the process, ``memory_bytes``.
     """
-    owner = SimpleNamespace()  # while it lives, `source_files` keeps its copy of standard input
+    owner = set[str]()  # while it lives, `source_files` keeps its copy of standard input
     file = source_files("-", owner)[0] if str(path) == "-" else classify(queries_file(path))
     queries: dict[str, Query] = {}
     limit, taken = RowLimit.within(memory_bytes), 0
