@@ -79,11 +79,12 @@ class PartWriter:
         starts_block: bool,
         ends_block: bool,
         next_row: int = 0,
+        committed: Callable[[], None] | None = None,
     ) -> None:
         """Add passages; arguments as for `IndexWriter.commit`.
 
         ``columns`` are those of the index from now on. ``next_row`` is the least value of the
-        lowest unused row.
+        lowest unused row. ``committed`` is called before segments are merged, which may fail.
         """
         if batch is None and cursor is None:
             return
@@ -99,6 +100,8 @@ class PartWriter:
             )
             new = self._with_batch(work, new, batch, rows, extends=extends) if batch else new
             work.commit(new)
+        if committed:
+            committed()
         if ends_block and (groups := merge_policy.groups_after_commit(self.snapshot)):
             with self.rewriting() as work:
                 work.commit(compaction.merge_segments(work, self.snapshot, groups))

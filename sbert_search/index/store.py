@@ -160,6 +160,10 @@ class IndexStore:
         from sbert_search.index.writer import IndexWriter
 
         _require_no_shard(self.path)
+        if isinstance(read_state(manifests.open_folder(self.path)), Manifest) is (
+            self.snapshot.is_sharded
+        ):
+            self.refresh()  # says that the index was replaced by one of another kind
         wait_s = max(self.wait_s, at_least_s)
         held: HeldFolder | HeldShards
         with contextlib.ExitStack() as stack:

@@ -7,6 +7,7 @@ import dataclasses
 import enum
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
@@ -89,7 +90,12 @@ class IndexWriter:
     @property
     def snapshot(self) -> Snapshot:
         """The newest state that this writer opened or committed."""
-        return self._joined if self._shards else self._parts[0].snapshot
+        if self._shards is None:
+            return self._parts[0].snapshot
+        if self._joined.shards != self._shards.manifest:
+            states = [part.snapshot for part in self._parts]
+            self._joined = joined(self._joined.folder, self._shards.manifest, states)
+        return self._joined
 
     @property
     def path(self) -> Path:
@@ -157,6 +163,7 @@ class IndexWriter:
         # They do not if unused rows follow it.
         leaves_row = self._shards and cursor and starts_block and documents
         next_row = self.snapshot.manifest.next_row + 1 if leaves_row else 0
+        forget = partial(self._forget, documents)
         with self.together() as writers:
             for number, writer in enumerate(writers):
                 part, part_rows = parts.get(number, (None, None))
@@ -168,8 +175,10 @@ class IndexWriter:
                     starts_block=starts_block,
                     ends_block=ends_block,
                     next_row=next_row,
+                    committed=None if self._shards else forget,
                 )
-        self._forget(documents)
+        if self._shards:
+            forget()
 
     def commit_blank(self, documents: BlankDocuments, *, cursor: BuildCursor) -> None:
         """Add new documents without text as one segment, in one commit; none: only the cursor."""
@@ -269,14 +278,11 @@ class IndexWriter:
         if self._shards is None:
             yield self._parts
             return
-        assert self.snapshot.shards is not None
-        with self._shards.together(self.snapshot.shards, self._parts) as made:
+        before = self.snapshot
+        with self._shards.together(self._parts):
             yield self._parts
-        if made:
-            [record] = made
-            states = [part.snapshot for part in self._parts]
-            self._joined = joined(self._joined.folder, record, states)
-            self._publish(self._joined)
+        if self.snapshot is not before:
+            self._publish(self.snapshot)
 
     def _each(self, change: Callable[[PartWriter], T]) -> list[T]:
         """Change each part and list the results; an error of damage names the shard's folder."""

@@ -82,32 +82,29 @@ class HeldShard(HeldFolder):
 class HeldShards:
     """The opened folders of a sharded index and of its shards, by number, with their locks."""
 
-    def __init__(self, folder: Folder, lock: Lock, parts: Sequence[HeldShard]) -> None:
+    def __init__(
+        self, folder: Folder, lock: Lock, parts: Sequence[HeldShard], manifest: ShardManifest
+    ) -> None:
         self.folder, self._lock, self.parts = folder, lock, tuple(parts)
+        self.manifest = manifest  # the content of ``shards.json``
         self._is_open = True  # False: the outcome of a commit is unknown
 
     @contextlib.contextmanager
-    def together(
-        self, old: ShardManifest, writers: Sequence[PartWriter]
-    ) -> Iterator[list[ShardManifest]]:
-        """Make all commits of the writers of the shards current at once, or none.
-
-        ``old`` is the content of ``shards.json``. Yields a list, which has the new content after
-        the context, unless no shard has a new manifest.
-        """
+    def together(self, writers: Sequence[PartWriter]) -> Iterator[None]:
+        """Make all commits of the writers of the shards current at once, or none."""
         if not self._is_open:
             raise IndexStoreError(
                 f"{self.folder}: an earlier commit of this writer failed at its last step. Open "
                 "the index again."
             )
-        before, new = [writer.snapshot for writer in writers], list[ShardManifest]()
+        before = [writer.snapshot for writer in writers]
         for shard in self.parts:
             shard.begin()
         try:
-            yield new
+            yield
             if any(shard.waiting for shard in self.parts):
                 self._is_open = False  # no other commit until the outcome of this one is known
-                new.append(self._commit(old))
+                self.manifest = self._commit()
         except CommitUnknown:
             raise
         except OSError as error:
@@ -129,12 +126,13 @@ class HeldShards:
             ) from error
         self._is_open = True
 
-    def _commit(self, old: ShardManifest) -> ShardManifest:
+    def _commit(self) -> ShardManifest:
         """Make the waiting manifests of all shards current by one replacement of ``shards.json``.
 
         After `OSError` or `IndexStoreError` the old state holds, after `CommitUnknown` the old or
         the new.
         """
+        old = self.manifest
         records = [
             record if shard.waiting is None else ShardRecord.of(number, shard.waiting)
             for number, (record, shard) in enumerate(zip(old.shards, self.parts, strict=True))
@@ -188,7 +186,7 @@ def holding_locks(path: Path, wait_s: float) -> Iterator[HeldShards]:
             if isinstance(error, IndexStoreError):
                 raise
             raise IndexStoreError(f"{path} cannot be written: {error}.") from error
-        yield HeldShards(root, lock, shards)
+        yield HeldShards(root, lock, shards, manifest)
 
 
 def _has_too_many_files(error: OSError | IndexStoreError) -> bool:

@@ -54,8 +54,9 @@ def naming_shard(folder: str) -> Iterator[None]:
     try:
         yield
     except CorruptIndex as error:
-        named = in_shard(folder, error)
-        raise named from (None if named is error else error)
+        if (named := in_shard(folder, error)) is error:
+            raise
+        raise named from error
 
 
 def open_shard(root: Folder, record: ShardRecord) -> Folder:

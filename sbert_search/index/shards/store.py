@@ -33,8 +33,8 @@ def create_shards(root: Folder, empty: Manifest, names: Sequence[str]) -> None:
 def _empty_shard(path: Path, empty: Manifest) -> Manifest:
     """Make an empty shard; replace an empty one that an interrupted creation has left."""
     with contextlib.suppress(NotAnIndex):
-        left = IndexStore.open(path).snapshot.manifest
-        if left.segments or left.generation:
+        left = IndexStore.open(path).snapshot
+        if left.is_sharded or left.segments or left.manifest.generation:
             raise IndexStoreError(
                 f"{path} holds an index, but its folder has no {manifests.SHARDS}. Restore that "
                 "file, or remove the folder."
@@ -104,6 +104,9 @@ def _found(place: Path, part: Path) -> Path:
 
 
 def _check_parts(path: Path, parts: Sequence[Snapshot]) -> None:
+    for part in parts:
+        if part.is_sharded:
+            raise IndexStoreError(f"{part.path} is a sharded index; a shard cannot have shards.")
     require_alike(path, parts)
     _check_columns(parts)
     for number, part in enumerate(parts):

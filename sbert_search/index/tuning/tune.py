@@ -159,7 +159,7 @@ def _commit_best(
     writer: IndexWriter, final: FullTrials, chosen: Sequence[Candidate], memory_bytes: int | None
 ) -> None:
     """Build the finalists over all rows, in every shard if there are any, and commit the best."""
-    snapshot, options = writer.snapshot, list[Manifest]()
+    snapshot, options = writer.snapshot, list[tuple[Manifest, ...]]()
     with writer.rewriting() as works:
 
         def build(spec: IndexSpec) -> Built:
@@ -172,15 +172,16 @@ def _commit_best(
                     memory_bytes=memory_bytes,
                     n_shards=snapshot.n_shards,
                 )
-                states.append(Snapshot(part.folder, new, part))
+                states.append(Snapshot(work.folder, new, part))
             opened = joined(snapshot.folder, snapshot.shards, states)
             manifests = tuple(state.manifest for state in states)
-            options.extend(manifests)
+            options.append(manifests)
             return Built(manifests, lambda spec: opened.with_spec(spec).search)
 
         best, tuning = final.decide(chosen, build)
-        losers = {file.name for option in options for file in option.files}
-        for work, new in zip(works, best.manifests, strict=True):
+        of_parts = zip(*options, strict=True)
+        for work, new, tried in zip(works, best.manifests, of_parts, strict=True):
+            losers = {file.name for state in tried for file in state.files}
             work.remove(losers - {file.name for file in (*new.files, *work.old.files)})
             settings = replace(new.settings, spec=tuning.verified.spec)
             work.commit(replace(new.with_settings(settings), tuning=tuning))
