@@ -103,15 +103,21 @@ def described(cls: type) -> Mapping[str, str]:
     found: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         if base is cls or dataclasses.is_dataclass(base):
-            found |= _comments(base) if dataclasses.is_dataclass(base) else {}
             entries = _ATTRIBUTE.finditer(base.__doc__ or "")
-            found |= {entry["name"]: " ".join(entry["text"].split()) for entry in entries}
+            in_docstring = {entry["name"]: " ".join(entry["text"].split()) for entry in entries}
+            known = found.keys() | in_docstring.keys()
+            if (
+                dataclasses.is_dataclass(base)
+                and vars(base).get("__annotations__", {}).keys() - known
+            ):
+                found |= _comments(base)
+            found |= in_docstring
     return found
 
 
 def _comments(cls: type) -> dict[str, str]:
     """Return the comments after or above the fields of a class; none if it has no source file."""
-    import ast  # only the help of recipes needs these
+    import ast  # docstrings describe the options that every command line makes
     import inspect
     import textwrap
 
@@ -177,7 +183,8 @@ def _problem(option: Option, value: object, name: str) -> str:
     if option.choices:
         if isinstance(value, str) and value in option.choices:
             return ""
-        return unknown_name(value, value, option.choices, name.replace("_", " "))
+        kind = name if "." in name else name.replace("_", " ")
+        return unknown_name(value, value, option.choices, kind)
     if option.kind in _NAMES and not _has_kind(option.kind, value):
         return f"{name} is {value!r:.100}; pass {_NAMES[option.kind]}."
     if option.kind not in (int, float):

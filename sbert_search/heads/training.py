@@ -70,7 +70,7 @@ class HeadDataConfig:
 class HeadRecipe(TrainConfig):
     """Settings of every training run of a task head."""
 
-    model: str | None = None  # folder or name of an encoder; None: the installed all-MiniLM-L6-v2
+    model: str | Path | None = None  # folder or name; None: the installed all-MiniLM-L6-v2
     random_weights: bool = False  # start from random weights in the shape of `model`
     max_len: int = 128  # maximum tokens of a text or pair
     tune: Tune = "full"  # all, the head, or one linear layer that is fitted to convergence (probe)

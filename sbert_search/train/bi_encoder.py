@@ -58,8 +58,8 @@ class BiEncoderRecipe(TrainConfig):
 
     data: DataConfig
     loss: LossConfig
-    model: str = ""  # folder or name of a bi-encoder or encoder; or a preset for new weights
-    tokenizer: str | None = None  # folder or name of a model with a tokenizer, for a preset
+    model: str | Path = ""  # folder or name of a bi-encoder or encoder; or a preset for new weights
+    tokenizer: str | Path | None = None  # folder or name of a model with a tokenizer, for a preset
     pooling: tuple[str, ...] | None = None  # None: as in the model; mean for an encoder alone
     max_len: int | None = None  # maximum tokens of a text; None: as in the model
     unit_length: bool | None = None  # whether embeddings have norm 1; None: as in the model
@@ -213,7 +213,7 @@ def _mine(
     recipe: BiEncoderRecipe,
     bi_encoder: BiEncoder,
     prompts: Sequence[str],
-    model: str,
+    model: str | Path,
     folder: Path,
     ranks: Ranks,
 ) -> list[list[Example]]:
@@ -273,7 +273,7 @@ def open_model(recipe: BiEncoderRecipe) -> BiEncoder:
     return changed
 
 
-def _is_preset(model: str) -> bool:
+def _is_preset(model: str | Path) -> bool:
     return model in PRESETS and not Path(model).is_dir()
 
 
@@ -284,7 +284,7 @@ def _fresh(recipe: BiEncoderRecipe) -> BiEncoder:
             f"name of a model with one. To load a model folder instead, set model to its path."
         )
     tokenizer = load_tokenizer(read_folder(resolve_model(recipe.tokenizer).path))
-    shape = replace(PRESETS[recipe.model], vocab_size=tokenizer.vocab_size)
+    shape = replace(PRESETS[str(recipe.model)], vocab_size=tokenizer.vocab_size)
     return BiEncoder(
         Encoder(shape), _with_max_len(tokenizer, min(tokenizer.max_len, shape.max_positions))
     )

@@ -81,7 +81,7 @@ class CrossEncoderRecipe(TrainConfig):
     task: PairTask  # what the model predicts
     loss: LossName  # loss of the predictions; each task has its own losses
     data: PairDataConfig
-    model: str | None = None  # folder or name of an encoder; None: all-MiniLM-L6-v2
+    model: str | Path | None = None  # folder or name of an encoder; None: all-MiniLM-L6-v2
     max_len: int = 256  # maximum tokens of a pair
     mining: MiningConfig = field(default_factory=MiningConfig)  # mining of hard negatives
 

@@ -73,7 +73,7 @@ class PretrainRecipe(TrainConfig):
 
     size: str | None = None
     tokenizer: Path | None = None
-    init_from: str | None = None
+    init_from: str | Path | None = None
     teacher: str | None = None
     model: EncoderConfig = field(default_factory=lambda: EncoderConfig(pooler=True))
     generator: EncoderConfig | None = None
@@ -260,7 +260,7 @@ def _required_tokenizer(recipe: PretrainRecipe) -> TextTokenizer:
     return TextTokenizer.from_folder(recipe.tokenizer, recipe.model.max_positions)
 
 
-def _start(recipe: PretrainRecipe, init_from: str) -> tuple[Checkpoint, TextTokenizer]:
+def _start(recipe: PretrainRecipe, init_from: str | Path) -> tuple[Checkpoint, TextTokenizer]:
     """Read the model to start from, with embeddings for the tokens added to its vocabulary."""
     folder = read_folder(resolve_model(init_from).path)
     checkpoint, old = read_checkpoint(folder.transformer_path), load_tokenizer(folder)

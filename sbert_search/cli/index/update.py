@@ -47,10 +47,10 @@ _predicted_options = options_of(BuildSettings, "classify", "tag", unset="", mult
 
 
 index_options = joined(
-    options_of(IndexSpec, "factory", flags={"factory": "--spec"}),
-    options_of(BuildSettings, "metric"),
-    options_of(LexicalSettings, "language", "title_weight"),
-    options_of(BuildSettings, "dtype"),
+    options_of(IndexSpec, "factory", holds=False, flags={"factory": "--spec"}),
+    options_of(BuildSettings, "metric", holds=False),
+    options_of(LexicalSettings, "language", "title_weight", holds=False),
+    options_of(BuildSettings, "dtype", holds=False),
 )
 """The options of a new index: FAISS type, metric, language and type of the vectors."""
 

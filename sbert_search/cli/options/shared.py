@@ -138,6 +138,7 @@ def options_of(
     settings: type,
     *names: str,
     unset: str | None = None,
+    holds: bool = True,
     multiple: bool = False,
     variables: bool = False,
     flags: Mapping[str, str] = MappingProxyType({}),
@@ -149,6 +150,8 @@ def options_of(
         names: The fields, which are also the names of the parameters.
         unset: What holds without the option; "": the help does not say. None: the default of the
             field, which is then the value of the parameter.
+        holds: Whether the default of a field is the value of the parameter; if not, as where an
+            index or a recipe may have another value, the parameter is None.
         multiple: Whether the options may be repeated.
         variables: Whether environment variables set the options, too.
         flags: Flags that do not follow from the field's name, such as ``{"k": "-k"}``.
@@ -157,10 +160,14 @@ def options_of(
     for name in names:
         flag, field = flags.get(name, f"--{name.replace('_', '-')}"), fields[name]
         more: dict[str, Any] = {"is_flag": True} if field.kind is bool else _value_of(field)
+        shown = unset
         if unset is None and field.kind is not bool and field.default is not None:
-            more |= {"default": field.default, "show_default": True}
+            if holds:
+                more |= {"default": field.default, "show_default": True}
+            else:
+                shown = str(field.default)
         help = f"{field.help} Repeat it for several." if multiple else field.help
-        help += f"  [default: {unset}]" if unset else ""
+        help += f"  [default: {shown}]" if shown else ""
         more |= {"help": help, "multiple": multiple}
         more["envvar"] = _variable(flag.lstrip("-")) if variables else None
         options.append(click.option(flag, name, **more))
@@ -185,11 +192,12 @@ def _variable(name: str) -> str:
     return f"SBERT_SEARCH_{name.replace('-', '_').upper()}"
 
 
-def _of_reading(name: str, *, unset: str | None = None) -> Decorator:
+def _of_reading(name: str, *, unset: str | None = None, holds: bool = True) -> Decorator:
     def decorate(function: F) -> F:
         from sbert_search.index.building.settings import ReadSettings  # `search` needs none of it
 
-        return options_of(ReadSettings, name, unset=unset, variables=True)(function)
+        add = options_of(ReadSettings, name, unset=unset, holds=holds, variables=True)
+        return add(function)
 
     return decorate
 
@@ -247,7 +255,7 @@ _SHARED: dict[str, Decorator] = {
         "on_truncate", unset="chunk in a new index; in an update, as in the build; else warn"
     ),
     "chunk-tokens": _of_reading("chunk_tokens", unset="what the model reads"),
-    "chunk-overlap": _of_reading("chunk_overlap"),
+    "chunk-overlap": _of_reading("chunk_overlap", holds=False),
     "on-error": _of_reading("on_error"),
     "memory": click.option(
         "--memory",

@@ -15,7 +15,6 @@ from sbert_search.declared import Bounds, check
 from sbert_search.embed.arguments import CheckedOptions, EmbedderOptions, OnTruncate
 from sbert_search.errors import ConfigError
 from sbert_search.index.settings import IndexSpec, LexicalSettings, Metric, VectorType
-from sbert_search.text.column_types import parse_type
 from sbert_search.text.fields import FieldNames, TextAs
 from sbert_search.wings import required_part
 
@@ -120,6 +119,8 @@ class ReadSettings:
     predicted_by: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        from sbert_search.text.column_types import parse_type  # reads files, so slow to import
+
         require_types(self)
         check(self)
         most = self.chunk_overlap if self.chunk_tokens is None else self.chunk_tokens // 2

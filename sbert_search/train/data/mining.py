@@ -48,9 +48,9 @@ class MiningConfig:
     first: Annotated[int, Bounds(1)] = 1  # first rank used; anchor and positives have none
     last: int = 50  # last search rank used
     margin: float = 0.05  # minimum difference in similarity, positive minus negative
-    model: str | None = None  # search model; None: the model to be trained
+    model: str | Path | None = None  # search model; None: the model to be trained
     corpus: Path | None = None  # documents searched in addition to the positives
-    reranker: str | None = None  # cross-encoder that must score negatives below positives
+    reranker: str | Path | None = None  # cross-encoder that must score negatives below positives
     reranker_margin: float = 0.0  # like margin, for scores of the reranker
 
     def __post_init__(self) -> None:
@@ -111,7 +111,7 @@ def choose_negatives(
 def mine_negatives(
     examples: Sequence[Example],
     config: MiningConfig,
-    model: str,
+    model: str | Path,
     folder: Path,
     *,
     device: str,
@@ -189,7 +189,7 @@ def _related(
     return {example.texts[0]: frozen[key(example.texts[0])] for example in examples}
 
 
-def _opened(model: str, device: str) -> Reranker:
+def _opened(model: str | Path, device: str) -> Reranker:
     reranker = Reranker(model, device=device)
     if reranker.num_labels != 1:
         raise ConfigError(
@@ -199,7 +199,7 @@ def _opened(model: str, device: str) -> Reranker:
     return reranker
 
 
-def _state(model: str) -> dict[str, object]:
+def _state(model: str | Path) -> dict[str, object]:
     folder = read_folder(resolve_model(model).path)
     return {
         "path": str(folder.path),
