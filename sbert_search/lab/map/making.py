@@ -127,7 +127,7 @@ def map_index(
     _require_enough(opened, n)
     _require_memory(memory_bytes, snapshot, n, settings)
     # The queries come first, before the long work: the model of the index may be missing.
-    marked = _mark(queries, opened, docs)
+    marked = _mark(queries, opened, snapshot, docs)
     vectors = document_vectors(snapshot, docs)
     with progress("Finding neighbours", n) as advance:
         near = nearest(vectors, min(settings.neighbours, n - 1), metric, advance)
@@ -139,8 +139,9 @@ def map_index(
     del vectors
     counts = WordCounts(lexical, int(cluster.max()) + 1)
     titles, texts, metadata = _read(snapshot, docs, cluster, counts, memory_bytes)
+    words = counts.telling()
     columns, left_out = gather(metadata, snapshot.columns)
-    del metadata
+    del metadata, counts
     with progress("Laying out", STEPS, "steps") as advance:
         layout = neighbour_layout(near, axes, seed, advance)
     return CorpusMap(
@@ -157,7 +158,7 @@ def map_index(
         axes=axes,
         layout=layout,
         cluster=cluster,
-        words=counts.telling(),
+        words=words,
         neighbours=near,
         distances=near.distances(metric),
         group=group,
@@ -165,7 +166,9 @@ def map_index(
     )
 
 
-def _mark(queries: Sequence[str], index: Index, docs: NDArray[np.int64]) -> list[MarkedQuery]:
+def _mark(
+    queries: Sequence[str], index: Index, snapshot: Snapshot, docs: NDArray[np.int64]
+) -> list[MarkedQuery]:
     if not queries:
         return []
     from sbert_search.search.engine import SearchEngine  # imports torch
@@ -173,7 +176,7 @@ def _mark(queries: Sequence[str], index: Index, docs: NDArray[np.int64]) -> list
     engine, marked = SearchEngine(index), list[MarkedQuery]()
     for text in queries:
         hits = engine.search(text, k=50)
-        rows = index.state.lookup([hit.doc_id for hit in hits])
+        rows = snapshot.lookup([hit.doc_id for hit in hits])
         on_map = np.isin(rows, docs)
         at = np.searchsorted(docs, rows[on_map]).tolist()
         scores = [hit.score for hit, drawn in zip(hits, on_map, strict=True) if drawn]

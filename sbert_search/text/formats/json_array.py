@@ -20,6 +20,7 @@ from sbert_search.text.formats.rows import (
 )
 
 _CHUNK = 1 << 16  # maximum bytes read at a time
+_FILL = 8 << 10  # bytes of one read of the stream
 _ALONE = 1 << 20  # maximum bytes of the only object of a file, if this object is a row
 
 _SPACE = re.compile(rb"[ \t\r\n]*")
@@ -237,7 +238,8 @@ class _Scanner:
     def _fill(self) -> bool:
         """Append the next bytes of the stream to the buffer; return whether there were any."""
         try:
-            chunk = self._stream.read1(_CHUNK)
+            # Damaged compressed data lose the whole read that meets the damage.
+            chunk = self._stream.read1(_FILL)
         except DAMAGE as error:
             raise damaged(error) from None
         self._data += chunk
