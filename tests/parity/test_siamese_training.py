@@ -24,6 +24,7 @@ from torch.utils.data import BatchSampler, SequentialSampler
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.embedding_losses import multiple_negatives_ranking
 from sbert_search.train import bi_encoder as train
+from sbert_search.train.bi_encoder_losses import Siamese
 from sbert_search.train.data.text_dataset import TextBatches
 from sbert_search.train.loop.log import read_log
 from sbert_search.train.recipe import load_recipe
@@ -138,7 +139,10 @@ def test_twenty_steps_follow_the_library(
     data = model.parent / "rows.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     monkeypatch.setattr(TextBatches, "plan", in_order)
-    monkeypatch.setattr(train, "_classifier", lambda *_: classifier() if name == "nli" else None)
+    monkeypatch.setattr(
+        "sbert_search.train.bi_encoder.Siamese",
+        lambda encoder, own: Siamese(encoder, classifier() if name == "nli" else own),
+    )
     settings = [f"model={model}", f"data.train={data}", f"budget.steps={STEPS}", f"optim.lr={lr}"]
     form = "triplets" if "anchor" in rows[0] else "pairs"
     settings += [
