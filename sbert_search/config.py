@@ -204,7 +204,7 @@ def _toml_string(value: object) -> str:
 
 def _coerce(hint: Any, value: object, where: str) -> object:
     origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if value == "" and (hint is Path or Path in args):  # Path("") is the current folder
+    if value == "" and (hint is Path or (Path in args and str not in args)):  # the current folder
         raise ConfigError(f"{where} is empty; name a file or folder, or '.' for this folder.")
     if origin in (typing.Union, types.UnionType):
         return _coerce_union(args, value, where)
