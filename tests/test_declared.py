@@ -204,3 +204,14 @@ def test_the_options_of_a_command_line_are_described_without_parsing_source(
     described.cache_clear()
     assert described(settings)
     described.cache_clear()
+
+
+def test_a_default_that_may_not_hold_is_in_the_help_and_no_value() -> None:
+    @click.command()
+    @options_of(Brew, "sugar", holds=False)
+    def brew(sugar: int | None) -> None:
+        click.echo(repr(sugar))
+
+    runner = CliRunner()
+    assert runner.invoke(brew).output == "None\n"
+    assert f"[default: {Brew().sugar}]" in runner.invoke(brew, ["--help"]).output

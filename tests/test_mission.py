@@ -10,6 +10,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from functools import partial
@@ -591,3 +593,9 @@ def test_every_command_explains_itself() -> None:
     for command in listed:
         done = run(command, "--help")
         assert (done.code, f"sbert-search {command}" in done.out) == (0, True)
+
+
+def test_importing_the_package_imports_no_wing() -> None:
+    code = "import sys, sbert_search; print(*sorted(n for n in sys.modules if n[:5] == 'sbert'))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert done.stdout.split() == ["sbert_search", "sbert_search.version"]

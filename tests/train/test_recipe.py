@@ -1,10 +1,11 @@
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
 from sbert_search.config import to_mapping, to_toml
 from sbert_search.errors import ConfigError
+from sbert_search.train.bi_encoder import BiEncoderRecipe
 from sbert_search.train.loop.loop import TrainConfig
 from sbert_search.train.loop.schedule import BudgetConfig
 from sbert_search.train.recipe import load_recipe
@@ -107,3 +108,11 @@ def test_a_resolved_recipe_can_be_read_again(recipe: str, tmp_path: Path) -> Non
     again = tmp_path / "recipe.toml"
     again.write_text(to_toml(to_mapping(task)), encoding="utf-8")
     assert load_recipe(Task, "bi-encoder", str(again)) == task
+
+
+def test_a_model_may_be_the_path_of_a_folder() -> None:
+    recipe = load_recipe(BiEncoderRecipe, "bi-encoder", "stsb", ["data.train=t.jsonl"])
+    with_path = replace(recipe, model=Path("enc"))
+    assert to_mapping(with_path)["model"] == "enc"
+    with pytest.raises(ConfigError, match="device is 7; pass a text"):
+        replace(recipe, device=7)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""How documents are read and embedded, which an index keeps for its updates; how it is built.
+"""Settings of reading and embedding, which an index keeps for its updates, and of a build.
 
 The command line takes its options from here, so this module loads neither NumPy nor pyarrow.
 """

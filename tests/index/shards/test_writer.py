@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from sbert_search.embed.pipeline import EmbeddedBatch
-from sbert_search.errors import IndexStoreError
-from sbert_search.index.shards.opening import joined
+from sbert_search.errors import CorruptIndex, IndexStoreError
+from sbert_search.index.shards.opening import joined, naming_shard
 from sbert_search.index.shards.store import assemble
 from sbert_search.index.store import IndexStore
 from sbert_search.index.upkeep import merge_policy
@@ -91,3 +91,13 @@ def test_a_merge_that_fails_after_a_commit_leaves_no_document_in_flight(
         assert writer.delete(["e0"]) == []
         [outcome, _] = writer.classify(added)
         assert outcome.name == "NEW"
+
+
+@pytest.mark.parametrize("folder", ["", "shard-0001"])
+def test_an_error_of_damage_keeps_its_cause(folder: str) -> None:
+    cause = OSError(5, "Input/output error")
+    with pytest.raises(CorruptIndex) as caught, naming_shard(folder):
+        raise CorruptIndex("seg/000001.ids.npy", "the file", "no such file") from cause
+    error = caught.value if not folder else caught.value.__cause__
+    assert error is not None
+    assert error.__cause__ is cause

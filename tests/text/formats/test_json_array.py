@@ -181,6 +181,19 @@ def test_a_damaged_file_keeps_the_rows_before_the_damage(n_bytes: int) -> None:
     assert "the file is damaged here" in last.reason
 
 
+def test_reads_are_small_since_damage_costs_the_whole_read() -> None:
+    class Watched(io.BytesIO):
+        largest = 0
+
+        def read1(self, size: int | None = -1, /) -> bytes:
+            self.largest = max(self.largest, -1 if size is None else size)
+            return super().read1(size)
+
+    stream = Watched(json.dumps([{"n": n} for n in range(5000)], indent=1).encode())
+    assert len(list(read_json(stream, "f.json"))) == 5000
+    assert 0 < stream.largest <= 8 << 10
+
+
 def test_an_item_over_the_limit_is_one_reject() -> None:
     long = json.dumps({"text": "x\\" * 100_000})
     for text in (
