@@ -26,6 +26,7 @@ from peers import recall
 from scale_page import write_sizes
 from vectors import DIM, Clusters, write_index
 
+from sbert_search.base.memory import set_memory_limit
 from sbert_search.index.dense.faiss_runtime import single_threaded
 from sbert_search.index.store import IndexStore
 from sbert_search.index.tuning.settings import TuneSettings
@@ -63,6 +64,7 @@ def main() -> None:
         limit = int(LIMIT * memory)
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
         child = {"write": write, "tune": tuned, "search": search}[what]
+        set_memory_limit(memory)
         print(json.dumps(child(Path(folder), rows, memory, options.seed, options.max_minutes)))
         return
     results = Results(options)
@@ -99,7 +101,7 @@ def write(
 ) -> dict[str, float | str]:
     """Write the index; return the seconds and the bytes on disk."""
     start = time.perf_counter()
-    store = write_index(path, Clusters.of(seed, rows), rows, memory_bytes=memory)
+    store = write_index(path, Clusters.of(seed, rows), rows)
     manifest = store.snapshot.manifest
     return {"s": time.perf_counter() - start, "stored_bytes": float(manifest.size_bytes)}
 
@@ -108,7 +110,7 @@ def tuned(
     path: Path, rows: int, memory: int, seed: int, max_minutes: float
 ) -> dict[str, float | str]:
     """Tune the index; return the chosen spec, its recall, and its predicted and actual costs."""
-    settings = TuneSettings(memory_bytes=memory, max_minutes=max_minutes, seed=seed)
+    settings = TuneSettings(max_minutes=max_minutes, seed=seed)
     start = time.perf_counter()
     report = tune(IndexStore.open(path), settings)
     assert report.tuning is not None

@@ -32,6 +32,7 @@ from common import Figure, Results, arguments, run_child
 from numpy.typing import NDArray
 from texts import paragraphs
 
+from sbert_search.base.memory import set_memory_limit
 from sbert_search.index.index import Index
 from sbert_search.lab.map.layout import Neighbours, nearest, neighbour_layout, principal_axes
 from sbert_search.lab.map.making import choose_documents, document_vectors, map_index
@@ -109,8 +110,9 @@ def build(path: Path, count: int) -> None:
 
 def make_map(index: Path, out: Path, seed: int) -> dict[str, float]:
     """Make and write a map; return seconds and the size of the page in MiB."""
+    set_memory_limit(MEMORY)
     start = time.perf_counter()
-    drawn = map_index(index, points=N_DOCS, seed=seed, memory_bytes=MEMORY)
+    drawn = map_index(index, points=N_DOCS, seed=seed)
     made = time.perf_counter()
     page = write_map(drawn, out, parquet=True)[0]
     written, size = time.perf_counter(), page.stat().st_size

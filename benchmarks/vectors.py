@@ -83,9 +83,7 @@ def one_passage_each(documents: list[Document], vectors: Floats) -> EmbeddedBatc
     )
 
 
-def write_index(
-    path: Path, clusters: Clusters, count: int, *, memory_bytes: int | None = None
-) -> IndexStore:
+def write_index(path: Path, clusters: Clusters, count: int) -> IndexStore:
     """Write an index of ``count`` vectors with an integer column ``part`` to filter by.
 
     The values of the column are 0 to 999, over and over.
@@ -104,5 +102,5 @@ def write_index(
             ]
             row += len(vectors)
             writer.commit(one_passage_each(documents, vectors))
-        writer.finish_build(memory_bytes=memory_bytes)
+        writer.finish_build()
     return store

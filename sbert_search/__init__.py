@@ -63,6 +63,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares the names wi
         RowCounts as RowCounts,
         StageScore as StageScore,
     )
+    from sbert_search.base.memory import set_memory_limit as set_memory_limit
     from sbert_search.base.progress import Progress as Progress
     from sbert_search.base.progress import ProgressCallback as ProgressCallback
     from sbert_search.base.progress import ProgressDisplay as ProgressDisplay
@@ -120,6 +121,7 @@ _NAMES_IN = {
     "index.upkeep.info": ["DriftReport", "IndexInfo"],
     "index.tuning.tune": ["TuneReport"],
     "records": ["Document", "Hit", "HitAnswer", "Query", "RowCounts", "StageScore"],
+    "base.memory": ["set_memory_limit"],
     "base.progress": ["Progress", "ProgressCallback", "ProgressDisplay", "set_progress"],
     "search.engine": ["SearchEngine"],
     "search.options": ["Boost", "Fusion", "SearchOptions"],

@@ -33,9 +33,46 @@ def anonymous_bytes() -> int:
     return sum(int(f[1]) * 1024 for f in lines if f[0] in ("RssAnon:", "RssShmem:"))
 
 
-def unused_budget(memory_bytes: int | None) -> int | None:
-    """Return the unused part of a memory budget of the process, in bytes; None: no limit."""
-    return None if memory_bytes is None else max(memory_bytes - anonymous_bytes(), 0)
+_limit: int | None = None  # of the process, in bytes
+
+
+def set_memory_limit(limit_bytes: int | None) -> int | None:
+    """Limit the memory of this process; return the limit before.
+
+    Builds, updates, imports, tunings, compactions, maps and searches then divide this memory among
+    their stages, and refuse work that would not fit. Memory-mapped files, such as those of an
+    index, do not count.
+
+    Args:
+        limit_bytes: Memory of the whole process in bytes; None: no limit, as at the start.
+
+    Raises:
+        ConfigError: The limit is not a positive integer.
+
+    Example:
+        >>> before = set_memory_limit(4 << 30)
+        >>> set_memory_limit(before)
+        4294967296
+    """
+    global _limit
+    if limit_bytes is not None and (type(limit_bytes) is not int or limit_bytes < 1):
+        raise ConfigError(
+            f"The memory limit is {limit_bytes!r}; pass a number of bytes such as 4 << 30, or None."
+        )
+    before, _limit = _limit, limit_bytes
+    if _limit is not None:
+        _give_back_freed()
+    return before
+
+
+def limit() -> int | None:
+    """Return the memory limit of this process, in bytes; None: no limit."""
+    return _limit
+
+
+def unused() -> int | None:
+    """Return what is left of the memory limit, in bytes; None: no limit."""
+    return None if _limit is None else max(_limit - anonymous_bytes(), 0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,18 +86,24 @@ class Shares:
     work: int = _FIXED_BYTES + _SHARED_BYTES  # all stages, beside what the process held before
 
 
-def divide_budget(budget: int | None) -> Shares:
-    """Divide a memory budget of the process; None gives the default limits."""
+def shares() -> Shares:
+    """Divide the memory limit of this process among the stages; without one, use the defaults."""
+    budget = _limit
     if budget is None:
         return Shares(budget=None)
     return Shares(
         budget=budget,
         # A row exists in up to a dozen copies at a time: its bytes, text, words, columns, ...
         row=min(MAX_ROW_BYTES, budget // 64),
-        batch=min(MAX_BATCH_BYTES, budget // 64),
+        batch=batch_bytes(budget),
         waiting=min(MAX_WAITING_BYTES, budget // 16),
         work=_FIXED_BYTES + min(_SHARED_BYTES, budget // 4),
     )
+
+
+def batch_bytes(budget: int) -> int:
+    """Return the bytes of documents that are embedded and committed together within a budget."""
+    return min(MAX_BATCH_BYTES, budget // 64)
 
 
 class FreedMemory:
@@ -121,9 +164,9 @@ def let_freed_memory_stay() -> None:
     np.empty(31 << 20, dtype=np.uint8)
 
 
-def require(memory_bytes: int | None, needed_bytes: int, what: str) -> None:
-    """Refuse work whose ``needed_bytes``, beside what the process holds, exceed its budget."""
-    left = unused_budget(memory_bytes)
+def require(needed_bytes: int, what: str) -> None:
+    """Refuse work whose ``needed_bytes``, beside what the process holds, exceed its limit."""
+    left = unused()
     if left is not None and needed_bytes > left:
         raise ConfigError(
             f"{what} takes about {mib(needed_bytes)}, but {mib(left)} of --memory are left; "
@@ -131,13 +174,12 @@ def require(memory_bytes: int | None, needed_bytes: int, what: str) -> None:
         )
 
 
-def give_back_freed(memory_bytes: int | None) -> None:
-    """Make glibc return freed blocks of 4 MiB and more to the kernel at once, if there is a budget.
+def _give_back_freed() -> None:
+    """Make glibc return freed blocks of 4 MiB and more to the kernel at once.
 
     Otherwise it would keep the memory of a large row in the arena of the thread that read the row.
     """
-    libc = None if memory_bytes is None else _glibc()
-    if libc is not None:
+    if (libc := _glibc()) is not None:
         libc.mallopt(_MMAP_THRESHOLD, _GIVEN_BACK_BYTES)
         libc.mallopt(_TRIM_THRESHOLD, 4 * _GIVEN_BACK_BYTES)
 

@@ -35,7 +35,6 @@ def embed(
     sources: tuple[str, ...],
     out: Path,
     model: str | None,
-    memory_bytes: int | None,
     as_json: bool,
     **_: object,
 ) -> None:
@@ -51,9 +50,7 @@ def embed(
     settings = with_read_options(ReadSettings(), ctx)
     open_model = partial(as_embedder, model, **model_options(ctx))
     with opened_runner(ctx) as embed_batches:
-        report = embed_to_parquet(
-            sources, out, open_model, settings, memory_bytes=memory_bytes, embed=embed_batches
-        )
+        report = embed_to_parquet(sources, out, open_model, settings, embed=embed_batches)
     finish(ctx, report, out, "file", as_json=as_json)
 
 

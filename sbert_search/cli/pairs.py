@@ -112,12 +112,11 @@ def _open_index(ctx: click.Context, sources: tuple[str, ...]) -> Iterator[Index]
             out=out,
             model=ctx.params["model"],
             settings=settings,
-            memory_bytes=ctx.params["memory_bytes"],
             **options,
         )
         if index.state.n_rows > EXACT_ROWS:
             note(f"{index.state.n_rows:,} passages: choosing an index that searches them fast.")
-            index.tune(TuneSettings(memory_bytes=ctx.params["memory_bytes"]))
+            index.tune(TuneSettings())
         yield index
 
 

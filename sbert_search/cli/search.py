@@ -145,7 +145,6 @@ def search(
     answer: str | None,
     model: str | None,
     allow_inexact: bool,
-    memory_bytes: int | None,
     as_json: bool,
     **_: object,
 ) -> None:
@@ -208,16 +207,14 @@ def search(
         allow_inexact=allow_inexact,
         **hardware,
     )
-    engine.require_memory(memory_bytes)
+    engine.require_memory()
     vectors = None
     if vector_file:
         from sbert_search.search.queries import load_vectors
 
         vectors = load_vectors(vector_file)
     if queries is not None:
-        return _answer_file(
-            engine, queries, vectors, run_out, as_json, chosen, memory_bytes, highlight=highlight
-        )
+        return _answer_file(engine, queries, vectors, run_out, as_json, chosen, highlight=highlight)
     counts = _count(engine, query, facets.split(","), chosen) if facets is not None else ()
     if query is not None or vectors is not None:
         _answer(engine, query, vectors, as_json, chosen, highlight=highlight)
@@ -266,7 +263,7 @@ def _refuse_without_hits(ctx: click.Context) -> None:
     if params["query"] is not None or params["queries"] is not None or params["like"]:
         return
     if params["vector_file"] is None:
-        allowed = {"path", "facets", "where", "mode", "memory_bytes", *_FOR_EVERY_SEARCH}
+        allowed = {"path", "facets", "where", "mode", "memory", *_FOR_EVERY_SEARCH}
         refuse_typed(ctx, params.keys() - allowed, "without a query")
     else:
         words = {"highlight", "fuzzy", "operators", "method", "dense_weight"}
@@ -415,13 +412,12 @@ def _answer_file(
     run_out: Path | None,
     as_json: bool,
     options: SearchOptions,
-    memory_bytes: int | None,
     *,
     highlight: bool,
 ) -> None:
     from sbert_search.text.labelled.retrieval import read_queries, write_run
 
-    queries = read_queries(path, memory_bytes=memory_bytes)
+    queries = read_queries(path)
     if not len(engine.index):
         note(_why_never(engine.index))
     if run_out:

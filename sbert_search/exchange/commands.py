@@ -128,7 +128,6 @@ def import_(
     ids: Path | None,
     table: str | None,
     model: str | None,
-    memory_bytes: int | None,
     as_json: bool,
     **_: object,
 ) -> None:
@@ -151,7 +150,6 @@ def import_(
         model=model,
         ids=ids,
         table=table,
-        memory_bytes=memory_bytes,
         **cast("BuildKeywords", {**keywords, **options, "fields": settings.fields}),
     )
     build = index.state.manifest.build

@@ -11,6 +11,7 @@ from typing import Unpack, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.base import memory
 from sbert_search.base.progress import note, warn
 from sbert_search.embed.arguments import EmbedderOptions, ModelLike
 from sbert_search.embed.protocol import TextEmbedder
@@ -177,7 +178,6 @@ def import_index(
     model: ModelLike | None = None,
     ids: str | Path | None = None,
     table: str | None = None,
-    memory_bytes: int | None = None,
     **keywords: Unpack[BuildKeywords],
 ) -> Index:
     """Build an index from vectors that already exist; no text is embedded.
@@ -200,8 +200,6 @@ def import_index(
             ``SOURCE.ids.npy`` or ``SOURCE.ids.txt`` if there is one; else the numbers of the
             vectors from 0.
         table: Name of the Chroma collection or the LanceDB table; None: the only one.
-        memory_bytes: Memory limit of the process; None: no limit. If the source has no texts and
-            metadata, the limit is ignored with a warning.
         keywords: Fields of `BuildSettings`, and the options ``device``, ``engine`` and
             ``precision`` to open a model by name. If ``metric`` is not given, it is the metric of
             the source, or cosine if the source states none. If ``dtype`` is not given, it is that
@@ -238,7 +236,7 @@ def import_index(
         for name, option in _OF_COLUMNS.items():
             if name in keywords:
                 raise ConfigError(f"{option} has no effect: {path} has no metadata; leave it out.")
-        if memory_bytes is not None:
+        if memory.limit() is not None:
             warn(f"{path} has no texts and metadata; --memory does not limit such an import.")
         return Index.from_vectors(found.vectors, ids=found.ids, out=out, model=model, **keywords)
     keywords["fields"] = found.fields
@@ -252,7 +250,6 @@ def import_index(
         model=model,
         vectors=given,
         settings=settings,
-        memory_bytes=memory_bytes,
         **keywords,
     )
 

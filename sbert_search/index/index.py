@@ -91,7 +91,6 @@ class Index:
         model: ModelLike | None = None,
         vectors: VectorsLike | None = None,
         settings: BuildSettings | None = None,
-        memory_bytes: int | None = None,
         runner: EmbedBatches | None = None,
         n_shards: int | None = None,
         **keywords: Unpack[BuildKeywords],
@@ -117,8 +116,6 @@ class Index:
                 row if its vector is not finite or, for the metric cosine, all zeros; or if the
                 column has no vector in this row, or one of another dimension than the first.
             settings: Metric, fields and other settings; None: the defaults.
-            memory_bytes: Memory limit of the process in bytes, without memory-mapped files. None:
-                no limit.
             runner: The function that embeds the documents, such as a `RayRunner`, which uses other
                 machines; None: this process embeds them.
             n_shards: Number of shards of a sharded index, from 1 to 128, which cannot be changed
@@ -128,7 +125,7 @@ class Index:
 
         Raises:
             ConfigError: A setting has a wrong value, ``n_shards`` is out of range, or the FAISS
-                index that ``settings.spec`` names would exceed ``memory_bytes``.
+                index that ``settings.spec`` names would exceed the memory limit.
             TypeError: A keyword is unknown.
             CorpusError: A source cannot be read or holds a bad row, or there is not one vector for
                 each row.
@@ -147,7 +144,6 @@ class Index:
                 vectors,
                 settings,
                 keywords,
-                memory_bytes=memory_bytes,
                 runner=runner,
                 n_shards=n_shards,
             )
@@ -459,7 +455,6 @@ class Index:
         model: ModelLike | None = None,
         vectors: VectorsLike | None = None,
         settings: ReadSettings | None = None,
-        memory_bytes: int | None = None,
         **keywords: Unpack[ReadKeywords],
     ) -> IngestReport:
         """Add documents. A document whose id is already indexed with other content is a bad row.
@@ -475,8 +470,6 @@ class Index:
                 that the build named; if it named none, the model makes the vectors.
             settings: Names of fields, and how to treat bad rows and long texts; None: as in the
                 build, except that a bad row is an error.
-            memory_bytes: Memory limit of the process in bytes, without memory-mapped files. None:
-                no limit.
             keywords: Fields of `ReadSettings`, which replace those of ``settings``; and options of
                 `matching_embedder`.
 
@@ -491,7 +484,7 @@ class Index:
         """
         from sbert_search.index.building.update import update
 
-        return update(self, "add", sources, model, vectors, settings, memory_bytes, keywords)
+        return update(self, "add", sources, model, vectors, settings, keywords)
 
     def upsert(
         self,
@@ -500,7 +493,6 @@ class Index:
         model: ModelLike | None = None,
         vectors: VectorsLike | None = None,
         settings: ReadSettings | None = None,
-        memory_bytes: int | None = None,
         **keywords: Unpack[ReadKeywords],
     ) -> IngestReport:
         """Add documents, and replace those whose id is indexed with other content.
@@ -512,7 +504,7 @@ class Index:
         """
         from sbert_search.index.building.update import update
 
-        return update(self, "upsert", sources, model, vectors, settings, memory_bytes, keywords)
+        return update(self, "upsert", sources, model, vectors, settings, keywords)
 
     def sync(
         self,
@@ -523,7 +515,6 @@ class Index:
         moved: bool = False,
         model: ModelLike | None = None,
         settings: ReadSettings | None = None,
-        memory_bytes: int | None = None,
         **keywords: Unpack[ReadKeywords],
     ) -> SyncReport:
         """Update the documents of a folder's files, so that they equal the files.
@@ -541,7 +532,6 @@ class Index:
             moved: Whether ``folder`` is the root of the index at a new place.
             model: As for `add`.
             settings: As for `add`.
-            memory_bytes: As for `add`.
             keywords: As for `add`, without ``fields``, ``on_error``, ``query`` and ``text_as``.
 
         Raises:
@@ -559,7 +549,6 @@ class Index:
             Path(folder),
             model,
             settings,
-            memory_bytes,
             keywords,
             dry_run=dry_run,
             allow_empty=allow_empty,
@@ -644,27 +633,24 @@ class Index:
         with self.store.writer() as writer:
             return writer.repair()
 
-    def compact(self, *, memory_bytes: int | None = None, retrain: bool = False) -> None:
+    def compact(self, *, retrain: bool = False) -> None:
         """Merge segments, drop deleted and replaced rows, and make missing FAISS files.
 
         A segment is an immutable set of files for consecutive rows.
 
         Args:
-            memory_bytes: Memory limit of the process in bytes, without memory-mapped files. None:
-                no limit.
             retrain: Train FAISS again on the current vectors, and rebuild all FAISS files.
 
         Raises:
             ConfigError: A FAISS index, or the work memory of a merge, would exceed
-                ``memory_bytes``.
+                the memory limit.
         """
         from sbert_search.base import memory
         from sbert_search.index.upkeep import compaction
 
-        memory.give_back_freed(memory_bytes)
-        memory.require(memory_bytes, compaction.WORK_BYTES, "Compaction")
+        memory.require(compaction.WORK_BYTES, "Compaction")
         with self.store.writer() as writer:
-            writer.compact(memory_bytes=memory_bytes, retrain=retrain)
+            writer.compact(retrain=retrain)
 
     def backup(self, target: str | Path) -> None:
         """Copy the newest state to a new folder; on the same disk, as hard links if possible.

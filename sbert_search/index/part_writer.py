@@ -145,7 +145,7 @@ class PartWriter:
         with self._transaction() as work:
             work.commit(empty)
 
-    def settle(self, memory_bytes: int | None) -> bool:
+    def settle(self) -> bool:
         """Merge segments and tombstones after an update; return whether anything was rewritten."""
         groups = merge_policy.groups_after_update(self.snapshot, self._n_shards)
         lacks_ann = merge_policy.lacks_ann(self.snapshot.manifest, self._n_shards)
@@ -155,13 +155,11 @@ class PartWriter:
         with self.rewriting() as work:
             new = compaction.merge_segments(work, self.snapshot, groups)
             if groups or lacks_ann:
-                new = self.with_ann(work, new, memory_bytes)
+                new = self.with_ann(work, new)
             work.commit(with_lexical(work, new, words=False))
         return True
 
-    def compact(
-        self, memory_bytes: int | None, *, retrain: bool = False, finishes: bool = False
-    ) -> None:
+    def compact(self, *, retrain: bool = False, finishes: bool = False) -> None:
         """Merge segments, drop dead rows, and build missing FAISS files and postings.
 
         ``finishes``: mark the build as finished in the same commit.
@@ -170,7 +168,7 @@ class PartWriter:
         def compacted(work: Transaction) -> Manifest:
             groups = merge_policy.groups_for_compaction(self.snapshot)
             new = compaction.merge_segments(work, self.snapshot, groups) if groups else work.old
-            new = with_lexical(work, self.with_ann(work, new, memory_bytes, retrain=retrain))
+            new = with_lexical(work, self.with_ann(work, new, retrain=retrain))
             build = new.build
             if build and finishes:
                 build = dataclasses.replace(build, finished=True)
@@ -182,7 +180,6 @@ class PartWriter:
         self,
         work: Transaction,
         new: Manifest,
-        memory_bytes: int | None = None,
         *,
         retrain: bool = False,
     ) -> Manifest:
@@ -191,7 +188,6 @@ class PartWriter:
             work,
             self.snapshot,
             new,
-            memory_bytes=memory_bytes,
             retrain=retrain,
             n_shards=self._n_shards,
         )

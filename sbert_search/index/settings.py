@@ -286,8 +286,6 @@ class TuneSettings:
     Attributes:
         recall: Target of recall@k.
         k: The k of recall@k.
-        memory_bytes: Memory limit of the process, in bytes. All FAISS files together may not be
-            larger either. None: no limit.
         latency_ms: Limit of the median time of a query on one thread. None: no limit.
         max_minutes: Maximum time of the tuning. A kind of index is not built if the build is
             predicted to take too much of the remaining time.
@@ -305,7 +303,6 @@ class TuneSettings:
 
     recall: Annotated[float, Bounds(above=0, high=1)] = 0.95
     k: Annotated[int, Bounds(1, MAX_K)] = 10
-    memory_bytes: int | None = None
     latency_ms: Annotated[float | None, Bounds(above=0, below=math.inf)] = None
     max_minutes: Annotated[float, Bounds(above=0, below=math.inf)] = 10.0
     n_queries: Annotated[int, Bounds(2)] = 1000

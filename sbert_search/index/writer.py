@@ -216,20 +216,20 @@ class IndexWriter:
         self._each(lambda part: part.start_over(empty))
         self._columns = dict(empty.columns)
 
-    def settle(self, *, memory_bytes: int | None = None) -> bool:
+    def settle(self) -> bool:
         """Merge segments and tombstones after an update; return whether anything was rewritten."""
-        return any(self._each(lambda part: part.settle(memory_bytes)))
+        return any(self._each(lambda part: part.settle()))
 
-    def compact(self, *, memory_bytes: int | None = None, retrain: bool = False) -> None:
+    def compact(self, *, retrain: bool = False) -> None:
         """Merge segments, drop dead rows, and build missing FAISS files and postings.
 
         ``retrain``: train FAISS again and rebuild all FAISS files. Each shard gets its own commit.
         """
-        self._compact(memory_bytes, retrain=retrain)
+        self._compact(retrain=retrain)
 
-    def finish_build(self, *, memory_bytes: int | None = None) -> None:
+    def finish_build(self) -> None:
         """Compact the index and mark its build as finished."""
-        self._compact(memory_bytes, finishes=not self._shards)
+        self._compact(finishes=not self._shards)
         build = self.snapshot.manifest.build
         if self._shards and build:
             self.commit(None, cursor=dataclasses.replace(build, finished=True))
@@ -293,12 +293,10 @@ class IndexWriter:
                     results.append(change(part))
         return results
 
-    def _compact(
-        self, memory_bytes: int | None, *, retrain: bool = False, finishes: bool = False
-    ) -> None:
+    def _compact(self, *, retrain: bool = False, finishes: bool = False) -> None:
         for part, folder in zip(self._parts, self.snapshot.part_folders, strict=True):
             with self.together(), naming_shard(folder):
-                part.compact(memory_bytes, retrain=retrain, finishes=finishes)
+                part.compact(retrain=retrain, finishes=finishes)
 
     def _routed(
         self, batch: EmbeddedBatch[object], rows: NDArray[np.int64] | None

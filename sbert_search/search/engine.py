@@ -143,7 +143,6 @@ class SearchEngine:
         self._model = embedder
         self._turns = Turns(usable_cores())  # more threads than cores would not search faster
         self._threads = Threads(usable_cores())
-        self._memory_bytes: int | None = None
         self._model_options: CheckedOptions = {"allow_inexact": allow_inexact, **options}
         self._loading = Lock()
         self._opened: TextEmbedder | None = None
@@ -179,24 +178,23 @@ class SearchEngine:
         """Move to the newest committed state of the index; return whether there was a newer one."""
         return self.index.refresh()
 
-    def require_memory(self, memory_bytes: int | None) -> None:
-        """Set the memory budget of this process, in bytes; None: no limit.
+    def require_memory(self) -> None:
+        """Refuse searches that the memory limit of this process does not allow.
 
-        If there is a budget, the model of the index is opened, so that its memory counts.
+        If there is a limit (`set_memory_limit`), the model of the index is opened, so that its
+        memory counts.
 
         Raises:
-            ConfigError: The process would exceed the budget with its model and a search; the
-                message says how much of the budget is left.
+            ConfigError: The process would exceed the limit with its model and a search; the message
+                says how much is left.
             ModelError: The model cannot be opened.
             ModelMismatch: The model is not the one that built the index.
         """
-        self._memory_bytes = memory_bytes
-        if memory_bytes is not None:
-            memory.give_back_freed(memory_bytes)
-            memory.require(memory_bytes, WORK_BYTES + memory_bytes // 8, "A search")
+        if (limit := memory.limit()) is not None:
+            memory.require(WORK_BYTES + limit // 8, "A search")
             if self.index.identity.is_model:
                 self.load_model()
-            memory.require(memory_bytes, WORK_BYTES + memory_bytes // 8, "A search")
+            memory.require(WORK_BYTES + limit // 8, "A search")
 
     def search(
         self,
@@ -500,7 +498,7 @@ class SearchEngine:
         for asked in query_blocks(snapshot, checked, options, HITS_AT_ONCE):
             state = snapshot.for_queries()
             block = self._found(state, asked, options)
-            for part in within_memory(state, block, self._memory_bytes):
+            for part in within_memory(state, block, memory.limit()):
                 with self._turns:
                     if self.reranker:
                         part = order_page(state, part, options, self.reranker)
@@ -520,7 +518,7 @@ class SearchEngine:
     ) -> Iterator[dict[str, float]]:
         snapshot = self._state()
         checked, options = checked_queries(snapshot, queries, vectors, options)
-        budget = self._memory_bytes if self.reranker else None  # only a reranker reads texts
+        budget = memory.limit() if self.reranker else None  # only a reranker reads texts
         for asked in query_blocks(snapshot, checked, options, RESULTS_AT_ONCE):
             state = snapshot.for_queries(complete=True)
             block = self._found(state, asked, options)

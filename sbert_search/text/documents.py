@@ -113,8 +113,7 @@ class CorpusReader:
         columns: Types of the metadata columns of an existing index.
         widens: See `Columns`.
         batch_rows: Maximum input rows per batch. A batch ends earlier if its documents and given
-            vectors take 16 MiB, or less with a small memory budget (see `memory.divide_budget`).
-        memory_bytes: Memory budget of the process; None: a row may take 64 MiB of its file.
+            vectors take 16 MiB, or less with a small memory limit (see `memory.shares`).
         vectors: One for each row in input order, including rejected rows.
         root: Folder to which the ids of files are relative; see `Root`.
         stored: Names among ``fields`` that an index stores from its build. A file may lack a stored
@@ -131,7 +130,6 @@ class CorpusReader:
         columns: Mapping[str, ColumnType] | None = None,
         widens: Callable[[str], bool] = lambda name: True,
         batch_rows: int = 1024,
-        memory_bytes: int | None = None,
         vectors: RowVectors | None = None,
         vector_rule: VectorRule = VectorRule(),  # noqa: B008 (frozen)
         root: Root = "common",
@@ -146,8 +144,8 @@ class CorpusReader:
         self.on_error = on_error
         self.fields, self._stored = fields or FieldNames(), stored or FieldNames()
         self._known, self._widens = columns, widens
-        self._batch_rows, self._batch_bytes = batch_rows, memory.divide_budget(memory_bytes).batch
-        self._limit = RowLimit.within(memory_bytes)
+        self._batch_rows, self._batch_bytes = batch_rows, memory.shares().batch
+        self._limit = RowLimit.within()
         self._files = source_files(
             sources, self, root=root, text_as=text_as, vector=self.fields.vector, query=query
         )

@@ -10,6 +10,7 @@ import pytest
 from sbert_search.base import memory
 from sbert_search.base.memory import FreedMemory
 from sbert_search.errors import ConfigError
+from tests.limits import memory_limited
 
 FAULTS = """
 import resource, sys
@@ -109,21 +110,22 @@ def test_without_glibc_memory_is_left_to_the_system(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(memory, "anonymous_bytes", iter(range(1, 1 << 40, 1 << 30)).__next__)
     freed = memory.FreedMemory()
     assert [freed.after_step() for _ in range(8)] == [False] * 8
-    memory.give_back_freed(1 << 30)
+    with memory_limited(1 << 30):
+        pass
 
 
 def test_a_budget_that_is_used_up_is_refused_with_the_memory_that_would_do(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(memory, "anonymous_bytes", lambda: 300 << 20)
-    assert (
-        memory.unused_budget(None),
-        memory.unused_budget(1 << 30),
-        memory.unused_budget(1 << 20),
-    ) == (None, 724 << 20, 0)
-    memory.require(1 << 30, 724 << 20, "A search")
-    with pytest.raises(ConfigError) as refused:
-        memory.require(512 << 20, 400 << 20, "A search")
+    assert memory.unused() is None
+    with memory_limited(1 << 20):
+        assert memory.unused() == 0
+    with memory_limited(1 << 30):
+        assert memory.unused() == 724 << 20
+        memory.require(724 << 20, "A search")
+    with memory_limited(512 << 20), pytest.raises(ConfigError) as refused:
+        memory.require(400 << 20, "A search")
     assert str(refused.value) == (
         "A search takes about 400 MiB, but 212 MiB of --memory are left; allow 700 MiB or more."
     )

@@ -14,6 +14,7 @@ from sbert_search.search.engine import SearchEngine
 from sbert_search.search.fusion import Ranking
 from sbert_search.search.hits import scores_by_id, within_memory
 from sbert_search.search.retrieval import Retrieved
+from tests.limits import memory_limited
 
 KIB = 1024
 ROWS = [{"_id": str(n), "text": f"salt{n} " + "x" * (n * 10 * KIB)} for n in range(1, 5)]
@@ -59,17 +60,19 @@ def test_an_engine_with_a_memory_budget_answers_as_without(index: Index) -> None
     queries = [f"salt{n}" for n in range(1, 5)]
     expected = engine.search_many(queries, 1)
     assert [[hit.doc_id for hit in hits] for hits in expected] == [["1"], ["2"], ["3"], ["4"]]
-    engine.require_memory(8 << 30)
-    assert engine.search_many(queries, 1) == expected
-    with pytest.raises(ConfigError, match="memory"):
-        engine.require_memory(1 << 20)
+    with memory_limited(8 << 30):
+        engine.require_memory()
+        assert engine.search_many(queries, 1) == expected
+    with memory_limited(1 << 20), pytest.raises(ConfigError, match="memory"):
+        engine.require_memory()
 
 
 def test_an_index_without_a_model_has_a_memory_budget_too(tmp_path: Path) -> None:
     given = Index.build(ROWS, out=tmp_path / "given", vectors=np.eye(4, dtype=np.float32))
     engine = SearchEngine(given)
-    engine.require_memory(8 << 30)
-    assert [hit.doc_id for hit in engine.search("salt3")] == ["3"]
+    with memory_limited(8 << 30):
+        engine.require_memory()
+        assert [hit.doc_id for hit in engine.search("salt3")] == ["3"]
 
 
 def test_scores_are_told_by_id_best_first(index: Index) -> None:

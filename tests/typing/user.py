@@ -73,6 +73,7 @@ from sbert_search import (
     WeightsError,
     load_recipe,
     pretrain,
+    set_memory_limit,
     set_progress,
     train_bi_encoder,
     train_cross_encoder,
@@ -207,6 +208,8 @@ def progress() -> None:
     before: ProgressDisplay = set_progress(callback)
     set_progress("off")
     set_progress(before)
+    limit: int | None = set_memory_limit(4 << 30)
+    set_memory_limit(limit)
 
 
 def failures() -> list[type[SbertSearchError]]:

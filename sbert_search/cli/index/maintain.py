@@ -108,9 +108,7 @@ def repair(path: Path, wait_s: float, as_json: bool) -> None:
 @index_folder
 @click.option("--retrain", is_flag=True, help="Also train FAISS again and rebuild all its files.")
 @shared_options("memory", "wait", "quiet", "json")
-def compact(
-    path: Path, retrain: bool, memory_bytes: int | None, wait_s: float, as_json: bool
-) -> None:
+def compact(path: Path, retrain: bool, wait_s: float, as_json: bool) -> None:
     """Rewrite the index DIR without dead rows.
 
     Dead rows are those of deleted and replaced documents. Updates already merge segments when
@@ -121,7 +119,7 @@ def compact(
 
     index = Index.open(path, wait_s=wait_s)
     before = index.info()
-    index.compact(memory_bytes=memory_bytes, retrain=retrain)
+    index.compact(retrain=retrain)
     after = index.info()
     if as_json:
         emit({"index": str(path), "before": to_mapping(before), "after": to_mapping(after)})

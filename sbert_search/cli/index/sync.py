@@ -149,7 +149,6 @@ class _Sync:
             model=self._model,
             settings=with_read_options(index.read_settings, self._ctx),
             allow_inexact=options["allow_inexact"],
-            memory_bytes=options["memory_bytes"],
         )
 
     def _named(self) -> str | None:
@@ -168,7 +167,7 @@ class _Sync:
         from sbert_search.index.building import sync
 
         options = self._ctx.params
-        scan = sync.scan_folder(sync.require_place(self._folder, None), options["memory_bytes"])
+        scan = sync.scan_folder(sync.require_place(self._folder, None))
         sync.require_files(scan, allow_empty=options["allow_empty"])
         settings = with_read_options(ReadSettings(), self._ctx)
         return sync.preview(scan, settings) if options["dry_run"] else None

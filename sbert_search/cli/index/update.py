@@ -90,7 +90,6 @@ def build(
     out: Path,
     recipe_file: Path | None,
     n_shards: int | None,
-    memory_bytes: int | None,
     as_json: bool,
     **_: object,
 ) -> None:
@@ -134,7 +133,6 @@ def build(
             None if no_model else open_model,
             replace(settings, fields=fields),
             vectors=vectors,
-            memory_bytes=memory_bytes,
             embed=embed,
             n_shards=n_shards,
         )
@@ -238,7 +236,6 @@ def _update(ctx: click.Context, path: Path, mode: Literal["add", "upsert"], as_j
         model=ctx.params["model"],
         vectors=ctx.params["vectors"],
         settings=settings,
-        memory_bytes=ctx.params["memory_bytes"],
         **options,
     )
     finish(ctx, report, path, "index", as_json=as_json)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, get_args
@@ -65,6 +66,13 @@ def size(text: str) -> int:
         shown = text if len(text) < 40 else f"{text[:36]}..."
         raise click.BadParameter(f"{shown!r} is not a size; write 2G, 512M or a number of bytes.")
     return int(n_bytes)
+
+
+def _limit_memory(ctx: click.Context, param: click.Parameter, limit_bytes: int | None) -> None:
+    if limit_bytes is not None:
+        from sbert_search.base.memory import set_memory_limit
+
+        ctx.call_on_close(partial(set_memory_limit, set_memory_limit(limit_bytes)))
 
 
 class Finite(click.FloatRange):
@@ -259,8 +267,9 @@ _SHARED: dict[str, Decorator] = {
     "on-error": _of_reading("on_error"),
     "memory": click.option(
         "--memory",
-        "memory_bytes",
         type=size,
+        expose_value=False,
+        callback=_limit_memory,
         metavar="SIZE",
         envvar=_variable("memory"),
         help="Memory limit of the process, such as 2G; mapped files do not count.  [default: none]",

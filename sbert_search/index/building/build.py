@@ -114,7 +114,6 @@ def build_with_model(
     settings: BuildSettings | None,
     keywords: BuildKeywords,
     *,
-    memory_bytes: int | None = None,
     runner: EmbedBatches | None = None,
     n_shards: int | None = None,
 ) -> IngestReport:
@@ -140,7 +139,6 @@ def build_with_model(
         open_model,
         replace(settings, fields=fields),
         vectors=given,
-        memory_bytes=memory_bytes,
         embed=runner or embed_batches,
         n_shards=n_shards,
     )
@@ -153,7 +151,6 @@ def build_index(
     settings: BuildSettings,
     *,
     vectors: RowVectors | None = None,
-    memory_bytes: int | None = None,
     embed: EmbedBatches = embed_batches,
     n_shards: int | None = None,
 ) -> IngestReport:
@@ -171,11 +168,10 @@ def build_index(
     given = vectors is not None or settings.fields.vector is not None
     out = out.absolute()
     refuse_finished(out, n_shards)
-    require_memory(memory_bytes)
+    require_memory()
     reader = reader_of(
         settings,
         sources,
-        memory_bytes=memory_bytes,
         vectors=vectors,
         vector_rule=vector_rule(settings.metric, settings.dtype),
     )
@@ -201,8 +197,7 @@ def build_index(
             on_truncate=settings.on_truncate,
             chunking=settings.chunking(embedder),
             cursor=cursor,
-            memory_bytes=memory_bytes,
-            finish=partial(writer.finish_build, memory_bytes=memory_bytes),
+            finish=writer.finish_build,
             by_time=True,
             predicted=predicted,
             embed=embed,
@@ -215,7 +210,6 @@ def build_index(
         settings,
         write,
         root=reader.root,
-        memory_bytes=memory_bytes,
         n_shards=n_shards,
     )
 
@@ -237,7 +231,6 @@ def build_from(
     write: Callable[[IndexWriter, TextEmbedder | None, BuildCursor], IngestReport],
     *,
     root: Path | None = None,
-    memory_bytes: int | None = None,
     n_shards: int | None = None,
 ) -> IngestReport:
     """Build an index from a surveyed source, or resume a build of it; see `build_index`.
@@ -247,10 +240,10 @@ def build_from(
     """
     embedder = open_model() if open_model else None
     settings.chunking(embedder)  # refuses a size that the model cannot read
-    require_memory(memory_bytes)
+    require_memory()
     fixed = _vector_settings(settings, embedder, dim_of(survey.dim, embedder))
     faiss_build.require_possible(fixed)
-    faiss_build.require_memory(fixed, min(survey.rows, SEGMENT_ROWS), memory_bytes)
+    faiss_build.require_memory(fixed, min(survey.rows, SEGMENT_ROWS))
     start = BuildCursor(
         source_sha256=survey.sha256,
         rows=0,

@@ -156,7 +156,6 @@ def ingest(
     on_truncate: OnTruncate,
     chunking: Chunking = AT_BORDERS,
     cursor: BuildCursor | None = None,
-    memory_bytes: int | None = None,
     finish: Callable[[], object] = lambda: None,
     by_time: bool = False,
     predicted: AddedColumns | None = None,
@@ -174,12 +173,12 @@ def ingest(
     fills metadata columns before documents are compared with those of the sink. ``finish`` is
     called when every row is committed.
     """
-    require_memory(memory_bytes)
+    require_memory()
     started = time.perf_counter()
     start = cursor or BuildCursor(source_sha256=survey.sha256, rows=0)
     rejects = RejectLog(sink.path, keep=start.counts.rejected)
     commits = _Commits(sink, rejects, cursor, COMMIT_S if by_time else math.inf)
-    shares = memory.divide_budget(memory_bytes)
+    shares = memory.shares()
     with progress("Indexing", survey.rows - start.rows) as advance:
         share = _share_of_batch(embedder, on_truncate) if embedder else None
         batches = reader.batches(skip_rows=start.rows, share=share)
@@ -221,11 +220,9 @@ def ingest(
     )
 
 
-def require_memory(memory_bytes: int | None) -> None:
+def require_memory() -> None:
     """Refuse a memory budget that is too small for work on documents."""
-    memory.give_back_freed(memory_bytes)
-    needed = memory.divide_budget(memory_bytes).work
-    memory.require(memory_bytes, needed, "Reading, embedding and writing documents")
+    memory.require(memory.shares().work, "Reading, embedding and writing documents")
 
 
 def note_columns(state: Snapshot, columns: Mapping[str, ColumnType]) -> None:

@@ -38,7 +38,6 @@ def embed_to_parquet(
     open_model: Callable[[], TextEmbedder],
     settings: ReadSettings,
     *,
-    memory_bytes: int | None = None,
     embed: EmbedBatches = embed_batches,
 ) -> IngestReport:
     """Embed documents into a Parquet file, which appears under its name when it is complete.
@@ -50,15 +49,15 @@ def embed_to_parquet(
     """
     if out.suffix.lower() in _OTHER_FORMATS:
         raise ConfigError(f"{out}: the file is written as Parquet; name a file such as x.parquet.")
-    require_memory(memory_bytes)
-    reader = reader_of(settings, sources, memory_bytes=memory_bytes)
+    require_memory()
+    reader = reader_of(settings, sources)
     require_possible_output(out)
     require_apart(out, reader.paths)
     survey = reader.survey()
     embedder = open_model()
     chunking = settings.chunking(embedder)
     require_apart(out, [Path(embedder.identity.name)])
-    require_memory(memory_bytes)
+    require_memory()
     schema = _schema(embedder, survey.columns)
     with replacing(out) as file, pq.ParquetWriter(cast(IO[bytes], file), schema) as writer:
         return ingest(
@@ -69,7 +68,6 @@ def embed_to_parquet(
             mode="add",
             on_truncate=settings.on_truncate,
             chunking=chunking,
-            memory_bytes=memory_bytes,
             embed=embed,
         )
 

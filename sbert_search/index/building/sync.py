@@ -114,9 +114,9 @@ def require_place(folder: Path, root: Path | None) -> SourceFile:
     return SourceFile(folder, printable(folder), name, "folder", top)
 
 
-def scan_folder(source: SourceFile, memory_bytes: int | None = None) -> FolderScan:
+def scan_folder(source: SourceFile) -> FolderScan:
     """Read and hash every file of a folder; the budget, if any, limits the size of a file."""
-    scan, limit = FolderScan(source), RowLimit.within(memory_bytes)
+    scan, limit = FolderScan(source), RowLimit.within()
 
     def unlisted(path: Path, error: OSError) -> None:
         below = path_below(path, source.path) or "."
@@ -165,7 +165,6 @@ def sync_folder(
     *,
     dry_run: bool = False,
     allow_inexact: bool = False,
-    memory_bytes: int | None = None,
     settle: Callable[[IndexWriter], None],
 ) -> SyncReport:
     """Make the documents of a folder's files equal to the files that the scan found.
@@ -174,7 +173,7 @@ def sync_folder(
     """
     scan.note_left_out()
     store.refresh()
-    changes = _Changes(scan, settings, store.snapshot, memory_bytes)
+    changes = _Changes(scan, settings, store.snapshot)
     report = replace(changes.report(dry_run=dry_run), documents=store.snapshot.n_docs)
     root = str(scan.source.root)
     is_known = (build := store.snapshot.manifest.build) is not None and build.root == root
@@ -183,7 +182,7 @@ def sync_folder(
     embedder, agreed = open_model() if changes.found else None, store.snapshot.settings
     with note_resume_on_interrupt(store), store.writer() as writer:
         if writer.snapshot is not changes.state:  # another process has committed since
-            changes = _Changes(scan, settings, store.snapshot, memory_bytes)
+            changes = _Changes(scan, settings, store.snapshot)
             report = changes.report(dry_run=False)
             embedder = embedder or (open_model() if changes.found else None)
         if embedder and (changed := writer.snapshot.settings) != agreed:
@@ -204,7 +203,6 @@ def sync_folder(
                 mode="upsert",
                 on_truncate=settings.on_truncate,
                 chunking=settings.chunking(None),
-                memory_bytes=memory_bytes,
                 by_time=True,
                 predicted=predicted,
             )
@@ -225,7 +223,6 @@ class _Changes:
         scan: FolderScan,
         settings: ReadSettings,
         state: Snapshot | None,  # None: there is no index yet
-        memory_bytes: int | None = None,
     ) -> None:
         self.state, self._scan = state, scan
         self._stored = StoredFiles()
@@ -248,12 +245,10 @@ class _Changes:
         self._broken: dict[str, Reject] = {}  # by the path of the file
         self.parsed: tuple[CorpusReader, Survey] | None = None
         if self._new or self._changed:
-            require_memory(memory_bytes)
-            self.parsed = self._parse(settings, memory_bytes)
+            require_memory()
+            self.parsed = self._parse(settings)
 
-    def _parse(
-        self, settings: ReadSettings, memory_bytes: int | None
-    ) -> tuple[CorpusReader, Survey]:
+    def _parse(self, settings: ReadSettings) -> tuple[CorpusReader, Survey]:
         source, state = self._scan.source, self.state
         start = len(source.name) + 1 if source.name else 0
         only = tuple(path[start:] for path in (*self._new, *self._changed))
@@ -268,7 +263,6 @@ class _Changes:
             column_types=types,
             widens=state.widens if state else lambda name: True,
             batch_rows=COMMIT_ROWS,
-            memory_bytes=memory_bytes,
         )
         survey = reader.survey(allow_empty=True)
         path_of = {file.shown: file.doc_id for file in files_of(files)}

@@ -57,7 +57,6 @@ def update(
     model: ModelLike | None,
     vectors: VectorsLike | None,
     settings: ReadSettings | None,
-    memory_bytes: int | None,
     keywords: ReadKeywords,
 ) -> IngestReport:
     """Add or replace documents; see `Index.add`."""
@@ -73,13 +72,12 @@ def update(
     may_embed = has_vectors and given is None and fields.vector == kept.vector
     if may_embed and not index.identity.is_model:
         kept, may_embed = replace(kept, vector=None), False  # each row needs a vector
-    require_memory(memory_bytes)
+    require_memory()
     reader = reader_of(
         settings,
         sources,
         columns=index.state.columns,
         widens=index.state.widens,
-        memory_bytes=memory_bytes,
         vectors=given,
         vector_rule=vector_rule(stored.metric, stored.dtype, stored.dim),
         root=index.root,
@@ -103,8 +101,7 @@ def update(
             mode=mode,
             on_truncate=settings.on_truncate,
             chunking=settings.chunking(None),
-            memory_bytes=memory_bytes,
-            finish=partial(settle, writer, memory_bytes),
+            finish=partial(settle, writer),
             by_time=True,
             predicted=predicted,
         )
@@ -115,7 +112,6 @@ def sync(
     folder: Path,
     model: ModelLike | None,
     settings: ReadSettings | None,
-    memory_bytes: int | None,
     keywords: ReadKeywords,
     *,
     dry_run: bool,
@@ -133,7 +129,7 @@ def sync(
     options = cast("CheckedOptions", rest)
     index.require_finished()
     started = time.perf_counter()
-    scan = scan_folder(require_place(folder, None if moved else index.root), memory_bytes)
+    scan = scan_folder(require_place(folder, None if moved else index.root))
     require_files(scan, allow_empty=allow_empty)
     report = sync_folder(
         index.store,
@@ -142,16 +138,15 @@ def sync(
         partial(_open_model, index, model, settings, options),
         dry_run=dry_run,
         allow_inexact=options.get("allow_inexact", False),
-        memory_bytes=memory_bytes,
-        settle=partial(settle, memory_bytes=memory_bytes),
+        settle=settle,
     )
     return replace(report, seconds=time.perf_counter() - started)
 
 
-def settle(writer: IndexWriter, memory_bytes: int | None = None) -> None:
+def settle(writer: IndexWriter) -> None:
     """Merge segments after an update; if that fails, warn, since the update is committed."""
     try:
-        writer.settle(memory_bytes=memory_bytes)
+        writer.settle()
     except SbertSearchError as error:
         warn(
             f"The update is committed, but merging segments after it failed: {error} "

@@ -34,11 +34,10 @@ def build_bytes(spec: IndexSpec, n_rows: int, dim: int) -> int:
     return int(growth * spec.predicted_bytes(n_rows, dim)) + blocks
 
 
-def require_memory(settings: VectorSettings, n_rows: int, memory_bytes: int | None) -> None:
+def require_memory(settings: VectorSettings, n_rows: int) -> None:
     """Refuse, before any work, a FAISS index that does not fit into the process's budget."""
     spec = settings.spec
     memory.require(
-        memory_bytes,
         build_bytes(spec, n_rows, settings.dim),
         f"Building {spec.factory} of {n_rows:,} vectors of {settings.dim} dimensions",
     )
@@ -66,12 +65,10 @@ def _refusal(settings: VectorSettings) -> str:
     return "a transform cannot increase the number of dimensions" if wider else ""
 
 
-def train(
-    samples: Sequence[Vectors], settings: VectorSettings, memory_bytes: int | None = None
-) -> FaissIndex | None:
+def train(samples: Sequence[Vectors], settings: VectorSettings) -> FaissIndex | None:
     """Train an empty FAISS index on a sample of the vectors of all segments.
 
-    The training vectors take at most about a quarter of ``memory_bytes``, but there is at least one
+    The training vectors take at most about a quarter of the memory limit, but there is at least one
     for each centroid. None, with a note, if there are too few vectors to train.
     """
     spec, n_rows = settings.spec, sum(len(sample) for sample in samples)
@@ -84,8 +81,8 @@ def train(
     index = empty_index(spec, settings.dim, settings.metric)
     if not index.is_trained:
         n_training = max(spec.n_lists * ROWS_PER_LIST, ROWS_FOR_CODES)
-        if memory_bytes is not None:
-            affordable = memory_bytes // (4 * 4 * settings.dim)
+        if (limit := memory.limit()) is not None:
+            affordable = limit // (4 * 4 * settings.dim)
             n_training = min(n_training, max(affordable, spec.n_centroids))
         sample = _evenly(samples, n_training)
         device = faiss_gpu.gpu_for(index, len(sample))

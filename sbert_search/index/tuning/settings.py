@@ -44,7 +44,7 @@ class Budget:
 
     def memory_refusal(self, spec: IndexSpec, n_rows: int) -> str:
         """Return why a FAISS index of ``n_rows`` does not fit into the memory; "" if it does."""
-        limit, room = self.settings.memory_bytes, memory.unused_budget(self.settings.memory_bytes)
+        limit, room = memory.limit(), memory.unused()
         if limit is None or room is None:
             return ""
         total, peak = self.total_bytes(spec), build_bytes(spec, n_rows, self.dim)

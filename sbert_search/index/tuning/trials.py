@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.base import memory
 from sbert_search.base.machine import library_versions, machine
 from sbert_search.base.progress import note, progress
 from sbert_search.errors import IndexStoreError
@@ -49,8 +50,8 @@ def draw_sample(
     """
     n_drawn = 0 if queries is not None else min(settings.n_queries, max(snapshot.n_rows // 2, 2))
     n_sample = min(settings.sample_rows, snapshot.n_rows - n_drawn)
-    if settings.memory_bytes is not None:
-        n_sample = max(min(n_sample, settings.memory_bytes // (16 * snapshot.settings.dim)), 1)
+    if (limit := memory.limit()) is not None:
+        n_sample = max(min(n_sample, limit // (16 * snapshot.settings.dim)), 1)
     all_rows = _live_rows(snapshot, n_drawn + n_sample, rng)
     rows = rng.permutation(all_rows)[:n_drawn]  # the rows that serve as queries
     sample = Sample.of(snapshot.vectors(all_rows[~np.isin(all_rows, rows)]))

@@ -86,14 +86,12 @@ def tune_index(
 ) -> TuneReport:
     """Tune an index with or without shards; see `Index.tune`."""
     settings = settings or TuneSettings()
-    budget = settings.memory_bytes
-    if budget is not None:
-        memory.give_back_freed(budget)
-        memory.require(budget, WORK_BYTES + budget // 4, "Tuning")
+    if (limit := memory.limit()) is not None:
+        memory.require(WORK_BYTES + limit // 4, "Tuning")
     vectors, origin = None, "documents"
     if queries is not None:
         embedder = index.matching_embedder(model, **options)
-        asked = read_queries(Path(queries), memory_bytes=budget)
+        asked = read_queries(Path(queries))
         vectors = embedder.encode_query([query.text for query in asked])
         origin = f"queries of {Path(queries).name}"
     elif names := sorted([*(["model"] if model is not None else []), *options]):
@@ -139,7 +137,7 @@ def tune(
                     final, candidates, chosen = _plan_full_trials(
                         newest, query_split, budget, measured
                     )
-                _commit_best(writer, final, chosen, settings.memory_bytes)
+                _commit_best(writer, final, chosen)
     except KeyboardInterrupt as interrupt:
         if store.snapshot.manifest.tuning == sampled.manifest.tuning:
             interrupt.add_note(
@@ -155,9 +153,7 @@ def tune(
     )
 
 
-def _commit_best(
-    writer: IndexWriter, final: FullTrials, chosen: Sequence[Candidate], memory_bytes: int | None
-) -> None:
+def _commit_best(writer: IndexWriter, final: FullTrials, chosen: Sequence[Candidate]) -> None:
     """Build the finalists over all rows, in every shard if there are any, and commit the best."""
     snapshot, options = writer.snapshot, list[tuple[Manifest, ...]]()
     with writer.rewriting() as works:
@@ -169,7 +165,6 @@ def _commit_best(
                     work,
                     part,
                     without_faiss(part.manifest, spec),
-                    memory_bytes=memory_bytes,
                     n_shards=snapshot.n_shards,
                 )
                 states.append(Snapshot(work.folder, new, part))

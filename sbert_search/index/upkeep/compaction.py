@@ -98,7 +98,6 @@ def with_ann(
     snapshot: Snapshot,
     new: Manifest,
     *,
-    memory_bytes: int | None = None,
     retrain: bool = False,
     n_shards: int = 1,
 ) -> Manifest:
@@ -106,17 +105,17 @@ def with_ann(
 
     A trained index of ``snapshot`` with the same factory string is used again. If a segment begins
     with all rows of an older one, a copy of that one's FAISS index gets only the further vectors.
-    ConfigError if an index does not fit the budget ``memory_bytes``.
+    ConfigError if an index does not fit the memory limit.
     """
     if retrain:
         new = new.without([file.name for file in new.faiss_files])
     if not lacks_ann(new, n_shards):
         return new
     opened = [Segment(work.folder, record, new) for record in new.segments]
-    faiss_build.require_memory(new.settings, max(s.n_rows for s in new.segments), memory_bytes)
+    faiss_build.require_memory(new.settings, max(s.n_rows for s in new.segments))
     same = snapshot.settings.spec.factory == new.settings.spec.factory and not retrain
     empty = _trained_before(snapshot) if same else None
-    empty = empty or faiss_build.train([s.vectors for s in opened], new.settings, memory_bytes)
+    empty = empty or faiss_build.train([s.vectors for s in opened], new.settings)
     if empty is None:
         return new
     records = []

@@ -130,7 +130,6 @@ def map_(
     out: Path,
     parquet: bool,
     queries: tuple[str, ...],
-    memory_bytes: int | None,
     as_json: bool,
     **settings: Unpack[MapKeywords],
 ) -> None:
@@ -144,9 +143,7 @@ def map_(
     from sbert_search.lab.map.saving import require_folder, rows, write_map
 
     require_folder(out, path, "--out")
-    drawn = map_index(
-        path, queries=queries, memory_bytes=memory_bytes, settings=MapSettings(**settings)
-    )
+    drawn = map_index(path, queries=queries, settings=MapSettings(**settings))
     written = write_map(drawn, out, parquet=parquet)
     if as_json:
         for row in rows(drawn):

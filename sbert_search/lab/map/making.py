@@ -88,7 +88,6 @@ def map_index(
     *,
     settings: MapSettings | None = None,
     queries: Sequence[str] = (),
-    memory_bytes: int | None = None,
     **keywords: Unpack[MapKeywords],
 ) -> CorpusMap:
     """Make a two-dimensional map of an index from its stored vectors.
@@ -101,13 +100,11 @@ def map_index(
         index: An open index or its folder.
         settings: How the map is made; None: the defaults of `MapSettings`.
         queries: Queries whose best 50 documents are marked; the model of the index embeds them.
-        memory_bytes: Memory limit of the process; memory-mapped files do not count. None: no
-            limit.
         keywords: Fields of ``settings`` to replace.
 
     Raises:
         ConfigError: A setting has a wrong value, openTSNE is not installed, or the map would exceed
-            ``memory_bytes``.
+            the memory limit of the process.
         EvaluationError: The index has fewer than 3 documents.
         IndexStoreError: The index cannot be opened, or is an unfinished build.
         ModelError: The model of the index, which ``queries`` need, cannot be loaded.
@@ -125,7 +122,7 @@ def map_index(
     docs = choose_documents(snapshot, settings.points, seed)
     n = len(docs)
     _require_enough(opened, n)
-    _require_memory(memory_bytes, snapshot, n, settings)
+    _require_memory(snapshot, n, settings)
     # The queries come first, before the long work: the model of the index may be missing.
     marked = _mark(queries, opened, snapshot, docs)
     vectors = document_vectors(snapshot, docs)
@@ -138,7 +135,7 @@ def map_index(
     axes = principal_axes(vectors)
     del vectors
     counts = WordCounts(lexical, int(cluster.max()) + 1)
-    titles, texts, metadata = _read(snapshot, docs, cluster, counts, memory_bytes)
+    titles, texts, metadata = _read(snapshot, docs, cluster, counts)
     words = counts.telling()
     columns, left_out = gather(metadata, snapshot.columns)
     del metadata, counts
@@ -199,7 +196,6 @@ def _read(
     docs: NDArray[np.int64],
     cluster: NDArray[np.int32],
     counts: WordCounts,
-    memory_bytes: int | None,
 ) -> tuple[list[str], list[str], list[dict[str, MetadataValue]]]:
     """Read titles, beginnings of texts and metadata; count the words of each cluster."""
     titles, texts = list[str](), list[str]()
@@ -218,7 +214,7 @@ def _read(
                 n_chars += sum(len(str(value)) for value in document.metadata.values())
             counts.drop_rare()
             rest = n_chars * (len(docs) / len(metadata) - 1)
-            memory.require(memory_bytes, int(rest), "The metadata of the other documents")
+            memory.require(int(rest), "The metadata of the other documents")
             advance(len(passages))
     return titles, texts, metadata
 
@@ -238,10 +234,8 @@ def _require_enough(index: Index, n: int) -> None:
         )
 
 
-def _require_memory(
-    memory_bytes: int | None, snapshot: Snapshot, n: int, settings: MapSettings
-) -> None:
+def _require_memory(snapshot: Snapshot, n: int, settings: MapSettings) -> None:
     vector = _VECTOR_COPIES * 4 * snapshot.settings.dim
     neighbours = 60 * settings.neighbours  # bytes: rows, scores and the sparse matrix of t-SNE
     needed = int(n * (vector + neighbours + _POINT_BYTES) + 3 * TEXT_CHARACTERS)
-    memory.require(memory_bytes, needed, f"A map of {n:,} documents (--points)")
+    memory.require(needed, f"A map of {n:,} documents (--points)")

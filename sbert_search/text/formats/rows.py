@@ -17,8 +17,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
-from sbert_search.base import files
-from sbert_search.base.memory import MAX_ROW_BYTES, divide_budget, mib
+from sbert_search.base import files, memory
+from sbert_search.base.memory import MAX_ROW_BYTES, mib
 from sbert_search.base.progress import warn
 from sbert_search.errors import CorpusError
 
@@ -184,14 +184,14 @@ class RowLimit:
     budget: int | None = None  # memory budget of the process, from which ``n_bytes`` is computed
 
     @classmethod
-    def within(cls, memory_bytes: int | None) -> RowLimit:
-        """Return the limit of a row for a memory budget in bytes; None: no budget."""
-        return cls(divide_budget(memory_bytes).row, memory_bytes)
+    def within(cls) -> RowLimit:
+        """Return the limit of a row for the memory limit of this process."""
+        return cls(memory.shares().row, memory.limit())
 
     @property
     def block_bytes(self) -> int:
         """Maximum bytes of the rows that are converted to Python values at a time."""
-        return divide_budget(self.budget).batch
+        return memory.MAX_BATCH_BYTES if self.budget is None else memory.batch_bytes(self.budget)
 
     @property
     def decompressor_bytes(self) -> int:

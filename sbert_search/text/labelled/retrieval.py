@@ -167,18 +167,16 @@ _TREC_FORM = (
 _QUERY_BYTES = 256  # memory overhead of a query: the Query object and its dict entry
 
 
-def read_queries(
-    path: Path, *, fields: FieldNames | None = None, memory_bytes: int | None = None
-) -> list[Query]:
+def read_queries(path: Path, *, fields: FieldNames | None = None) -> list[Query]:
     """Read queries, in file order, from a BEIR folder, a file of rows, or JSON lines on ``-``.
 
     Their fields are detected unless ``fields`` names them. They may take an eighth of the memory
-    budget of the process, ``memory_bytes``.
+    limit of the process.
     """
     owner = set[str]()  # while it lives, `source_files` keeps its copy of standard input
     file = source_files("-", owner)[0] if str(path) == "-" else classify(queries_file(path))
     queries: dict[str, Query] = {}
-    limit, taken = RowLimit.within(memory_bytes), 0
+    limit, taken = RowLimit.within(), 0
     names = require_field_names(file, "queries", limit) or ["text"]
     roles = (fields or FieldNames()).resolve(
         names, file.shown, "Rename the field of the query to 'text'."
@@ -193,9 +191,9 @@ def read_queries(
             raise BadRow("an earlier query has the same id", parts.doc_id)
         queries[parts.doc_id] = Query(parts.doc_id, parts.text)
         taken += _QUERY_BYTES + sys.getsizeof(parts.doc_id) + sys.getsizeof(parts.text)
-        if memory_bytes is not None and taken > memory_bytes // 8:
+        if limit.budget is not None and taken > limit.budget // 8:
             raise ConfigError(
-                f"{file.shown}: its queries take more than {mib(memory_bytes // 8)}, an eighth of "
+                f"{file.shown}: its queries take more than {mib(limit.budget // 8)}, an eighth of "
                 "--memory; raise --memory, or split the queries into several files."
             )
 

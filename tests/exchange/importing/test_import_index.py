@@ -25,6 +25,7 @@ from sbert_search.index.index import Index
 from sbert_search.search.engine import SearchEngine
 from sbert_search.text.fields import FieldNames
 from tests.exchange.samples import rows, sample
+from tests.limits import memory_limited
 
 VECTORS = np.array([[1, 0], [0, 2], [3, 4]], np.float32)
 
@@ -254,7 +255,8 @@ def test_a_memory_limit_that_is_not_kept_is_said(
     table = pa.table({"_id": list("xyz"), "text": ["t"] * 3})
     pq.write_table(table, tmp_path / "ids.parquet")
     for ids, said in ((None, True), (tmp_path / "ids.parquet", False)):
-        import_index(tmp_path / "a.npy", ids=ids, memory_bytes=1 << 40)
+        with memory_limited(1 << 40):
+            import_index(tmp_path / "a.npy", ids=ids)
         assert ("--memory does not limit such an import" in capsys.readouterr().err) == said
 
 

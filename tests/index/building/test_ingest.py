@@ -206,7 +206,7 @@ def test_merging_begins_at_the_same_rows(
     monkeypatch.setattr(merge_policy, "SEGMENT_ROWS", 1500)
     monkeypatch.setattr(merge_policy, "MIN_REMOVED", 2)
     small = memory.Shares(budget=None, batch=60_000)
-    monkeypatch.setattr(memory, "divide_budget", lambda budget: small)
+    monkeypatch.setattr(memory, "shares", lambda: small)
     build(corpus, tmp_path / "whole.index")
     assert len(Index.open(tmp_path / "whole.index").state.manifest.segments) > 1
     for seed in range(2):

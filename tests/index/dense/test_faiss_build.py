@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from sbert_search.index.dense import faiss_build
 from sbert_search.index.settings import IndexSpec
 from sbert_search.index.storage.manifest import VectorSettings
+from tests.limits import memory_limited
 
 DIM = 8
 N_ROWS = 3_000
@@ -24,7 +25,7 @@ def segments() -> list[NDArray[np.floating]]:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("factory", "memory_bytes", "expected"),
+    ("factory", "limit_bytes", "expected"),
     [
         ("IVF64,Flat", 1, 64),
         ("PQ4", 1, 256),
@@ -37,7 +38,7 @@ def test_a_small_budget_leaves_a_vector_for_each_centroid(
     segments: list[NDArray[np.floating]],
     monkeypatch: pytest.MonkeyPatch,
     factory: str,
-    memory_bytes: int | None,
+    limit_bytes: int | None,
     expected: int,
 ) -> None:
     taken: list[NDArray[np.float32]] = []
@@ -52,7 +53,8 @@ def test_a_small_budget_leaves_a_vector_for_each_centroid(
     if "PQ4" in factory and "IVF" not in factory:
         segments = segments * 4  # PQ needs 39 vectors for each of 256 codewords
     settings = VectorSettings(dim=DIM, metric="cosine", spec=IndexSpec(factory=factory))
-    index = faiss_build.train(segments, settings, memory_bytes)
+    with memory_limited(limit_bytes):
+        index = faiss_build.train(segments, settings)
     assert index is not None
     assert index.is_trained
     (vectors,) = taken

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from sbert_search.index.upkeep import compaction, merge_policy
 from sbert_search.index.upkeep.check import check
 from tests.index.batches import make_batch, some_documents
 from tests.index.tuning.conftest import DIM, clustered
+from tests.limits import memory_limited
 
 N_ROWS = 4_000
 SETTINGS = TuneSettings(recall=0.9, n_queries=200, sample_rows=1_500)
@@ -75,8 +75,8 @@ def test_a_dry_run_changes_nothing(store: IndexStore) -> None:
 
 def test_no_spec_within_the_limits_leaves_the_index(store: IndexStore) -> None:
     before = store.snapshot.shards
-    with pytest.raises(IndexStoreError, match="No index with recall"):
-        tune(store, replace(SETTINGS, memory_bytes=1 << 12))
+    with memory_limited(1 << 12), pytest.raises(IndexStoreError, match="No index with recall"):
+        tune(store, SETTINGS)
     assert IndexStore.open(store.path).snapshot.shards == before
 
 

@@ -24,6 +24,7 @@ from sbert_search.index.tuning.tune import COLUMNS, TuneReport, draw, remarks, t
 from sbert_search.index.upkeep.check import check
 from tests.index.batches import make_batch, some_documents
 from tests.index.tuning.conftest import DIM, clustered
+from tests.limits import memory_limited
 
 SETTINGS = TuneSettings(recall=0.9, n_queries=200, sample_rows=1_500)
 
@@ -171,13 +172,14 @@ def test_what_the_budget_forbids_is_never_built(
     monkeypatch.setattr(faiss_build, "fill", refuse)
     monkeypatch.setattr(memory, "anonymous_bytes", lambda: 0)
     before = store.snapshot.manifest
-    for settings, reason in [
-        (dataclasses.replace(SETTINGS, memory_bytes=60_000), "its files would take"),
-        (dataclasses.replace(SETTINGS, memory_bytes=2_000_000), "building it would take"),
+    for limit, reason in [
+        (60_000, "its files would take"),
+        (2_000_000, "building it would take"),
     ]:
-        with pytest.raises(IndexStoreError, match="No index with recall"):
-            tune(store, settings)
-        report = with_exact_scan(store, settings, monkeypatch)
+        with memory_limited(limit):
+            with pytest.raises(IndexStoreError, match="No index with recall"):
+                tune(store, SETTINGS)
+            report = with_exact_scan(store, SETTINGS, monkeypatch)
         assert all(reason in measured.skipped for measured in report.measured[1:])
         assert reason in remarks(report)[0]
     assert store.snapshot.manifest == before

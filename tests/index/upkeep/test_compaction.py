@@ -31,6 +31,7 @@ from sbert_search.index.upkeep import compaction, merge_policy
 from sbert_search.index.upkeep.check import check
 from sbert_search.records import Document
 from tests.index.batches import make_batch, some_documents, some_vectors
+from tests.limits import memory_limited
 
 
 def scattered(path: Path, spec: IndexSpec | None = None) -> IndexStore:
@@ -404,12 +405,16 @@ def test_a_budget_refuses_what_it_cannot_hold_and_limits_the_training_sample(
     monkeypatch.setattr(memory, "anonymous_bytes", lambda: 1_000_000)
     with store.writer() as writer:
         writer.commit(make_batch(some_documents(3_000), some_vectors(3_000, seed=1)))
-        with pytest.raises(
-            ConfigError, match=r"3,000 vectors of 8 dimensions takes about 0.2 MiB, but 0.1"
+        with (
+            memory_limited(1_100_000),
+            pytest.raises(
+                ConfigError, match=r"3,000 vectors of 8 dimensions takes about 0.2 MiB, but 0.1"
+            ),
         ):
-            writer.compact(memory_bytes=1_100_000)
+            writer.compact()
         assert sampled == []
-        writer.compact(memory_bytes=1_300_000)
+        with memory_limited(1_300_000):
+            writer.compact()
     assert 0 < sampled[0] <= 1_300_000 / 4
     assert store.snapshot.manifest.segments[0].vectors["v1"].ann is not None
 

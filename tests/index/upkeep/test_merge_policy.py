@@ -23,6 +23,7 @@ from sbert_search.index.store import IndexStore
 from sbert_search.index.upkeep import compaction, merge_policy
 from sbert_search.index.upkeep.check import check
 from tests.index.batches import make_batch, some_documents, some_vectors
+from tests.limits import memory_limited
 
 
 def put(store: IndexStore, n_docs: int, prefix: str, seed: int = 0) -> None:
@@ -175,8 +176,8 @@ def test_a_budget_that_faiss_does_not_fit_leaves_the_update_as_it_is(tmp_path: P
     with store.writer() as writer:
         writer.compact()
         writer.commit(make_batch(some_documents(100, "b"), some_vectors(100)))
-        with pytest.raises(ConfigError, match="--memory"):
-            writer.settle(memory_bytes=1)
+        with memory_limited(1), pytest.raises(ConfigError, match="--memory"):
+            writer.settle()
         assert sizes(store) == [600, 100]
         assert writer.settle()
     assert sizes(store) == [700]

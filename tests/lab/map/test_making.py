@@ -16,6 +16,7 @@ from sbert_search.lab.map.record import CorpusMap
 from sbert_search.lab.map.saving import summary
 from sbert_search.search.pairs import close_pairs, clusters
 from tests.lab.map.conftest import TOPICS, N, clustered, rows
+from tests.limits import memory_limited
 
 
 def test_a_map_describes_every_document(drawn: CorpusMap, index: Index) -> None:
@@ -99,8 +100,11 @@ def test_queries_mark_their_hits(tmp_path: Path) -> None:
 def test_settings_are_checked_before_work(index: Index) -> None:
     with pytest.raises(ConfigError, match="language"):
         map_index(index, language="klingon")
-    with pytest.raises(ConfigError, match=r"A map of 90 documents \(--points\).*--memory"):
-        map_index(index, memory_bytes=anonymous_bytes() + (1 << 20))
+    with (
+        memory_limited(anonymous_bytes() + (1 << 20)),
+        pytest.raises(ConfigError, match=r"A map of 90 documents \(--points\).*--memory"),
+    ):
+        map_index(index)
 
 
 def test_a_damaged_index_is_named(tmp_path: Path) -> None:
@@ -120,8 +124,9 @@ def test_metadata_count_for_the_memory_limit(
     index = Index.build(documents, out=tmp_path / "i", vectors=clustered(60))
     needed: list[int] = []
     monkeypatch.setattr(making, "_BLOCK", 20)
-    monkeypatch.setattr(memory, "require", lambda limit, size, what: needed.append(size))
-    map_index(index, memory_bytes=1 << 30, neighbours=3)
+    monkeypatch.setattr(memory, "require", lambda size, what: needed.append(size))
+    with memory_limited(1 << 30):
+        map_index(index, neighbours=3)
     _, after_20, after_40, after_all = needed
     assert 40_000 < after_20 < 48_000  # of the other 40 documents
     assert 20_000 < after_40 < 24_000

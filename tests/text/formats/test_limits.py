@@ -19,6 +19,7 @@ from sbert_search.text.formats.columnar import row_bytes
 from sbert_search.text.formats.lines import parse_object, read_lines
 from sbert_search.text.formats.parquet import plan_group
 from sbert_search.text.formats.rows import BOM, BadRow, RowLimit, json_bytes
+from tests.limits import memory_limited
 
 BUDGET = 64 << 20  # a row may take 1 MiB of it
 TEXTS = ["aé" * 5, None, "bb", "", "c"]
@@ -26,7 +27,8 @@ TEXTS = ["aé" * 5, None, "bb", "", "c"]
 
 def rejects_of(path: Path) -> list[str]:
     """Return why rows are rejected; one good row is in every file."""
-    reader = CorpusReader(path, on_error="skip", memory_bytes=BUDGET)
+    with memory_limited(BUDGET):
+        reader = CorpusReader(path, on_error="skip")
     batches = list(reader.batches())
     assert sum(len(batch.documents) for batch in batches) == 1
     return [reject.reason for batch in batches for reject in batch.rejects]
@@ -94,7 +96,8 @@ def test_a_large_row_without_a_budget_has_no_memory_in_its_reason() -> None:
 def test_a_csv_record(tmp_path: Path, record: str) -> None:
     path = tmp_path / "c.csv"
     path.write_text(f"id,text,m\n2,t,\n{record}\n3,t,\n")
-    (batch,) = CorpusReader(path, on_error="skip", memory_bytes=BUDGET).batches()
+    with memory_limited(BUDGET):
+        (batch,) = CorpusReader(path, on_error="skip").batches()
     assert [document.doc_id for document in batch.documents] == ["2", "3"]
     (reject,) = batch.rejects
     assert "of memory, and one row may take 1.0 MiB" in reject.reason
@@ -123,12 +126,13 @@ def test_a_parquet_row_and_a_page(tmp_path: Path) -> None:
     assert rejects_of(path)[0].startswith("the row takes 2.0 MiB of memory")
     pq.write_table(table(["v" * (30 << 20), "small"]), path, compression="zstd")
     assert path.stat().st_size < 10_000
-    reader = CorpusReader(path, on_error="skip", memory_bytes=BUDGET)
-    assert reader.survey().rejected == reader.survey().rows == 2
-    with pytest.raises(
-        CorpusError, match=r"pages of its row group take 90 MiB of memory at a time"
-    ):
-        CorpusReader(path, memory_bytes=BUDGET).survey()
+    with memory_limited(BUDGET):
+        reader = CorpusReader(path, on_error="skip")
+        assert reader.survey().rejected == reader.survey().rows == 2
+        with pytest.raises(
+            CorpusError, match=r"pages of its row group take 90 MiB of memory at a time"
+        ):
+            CorpusReader(path).survey()
 
 
 def test_few_values_that_many_rows_share_are_read_few_at_a_time(tmp_path: Path) -> None:
@@ -137,7 +141,8 @@ def test_few_values_that_many_rows_share_are_read_few_at_a_time(tmp_path: Path) 
         2, "m", pa.array(["v" * 100_000] * 500).dictionary_encode()
     )
     pq.write_table(shared, path)
-    sizes = [len(b.documents) for b in CorpusReader(path, memory_bytes=BUDGET).batches()]
+    with memory_limited(BUDGET):
+        sizes = [len(b.documents) for b in CorpusReader(path).batches()]
     assert sum(sizes) == 500
     assert max(sizes) <= 11
 
@@ -160,8 +165,11 @@ def test_an_xz_dictionary(tmp_path: Path) -> None:
     ]
     path.write_bytes(lzma.compress(row, preset=9))
     assert len(next(CorpusReader(path).batches()).documents) == 1
-    with pytest.raises(CorpusError, match=r"c\.jsonl\.xz: decompressing it takes more than 11 MiB"):
-        CorpusReader(path, memory_bytes=BUDGET).survey()
+    with (
+        memory_limited(BUDGET),
+        pytest.raises(CorpusError, match=r"c\.jsonl\.xz: decompressing it takes more than 11 MiB"),
+    ):
+        CorpusReader(path).survey()
 
 
 COLUMNS = {
@@ -198,7 +206,8 @@ def test_a_fixed_width_counts_however_it_is_encoded(tmp_path: Path, dictionary: 
     values = pa.array([b"x" * width, b"y" * width] * 200, pa.binary(width))
     table = pa.table({"text": ["t"] * 400, "b": values})
     pq.write_table(table, path, use_dictionary=dictionary, write_batch_size=4)
-    limit = RowLimit.within(256 << 20)
+    with memory_limited(256 << 20):
+        limit = RowLimit.within()
     with pq.ParquetFile(path) as file:
         n_rows = plan_group(file, path, 0, limit)
     assert 1 <= n_rows <= limit.block_bytes // width
