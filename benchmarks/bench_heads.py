@@ -26,7 +26,7 @@ from texts import data_folder, sentences
 
 from sbert_search.base.progress import set_quiet
 from sbert_search.models.loading.resolve import resolve_model
-from sbert_search.records import LabelledText
+from sbert_search.text.labelled.records import LabelledText
 from sbert_search.text.labelled.texts import read_labelled_texts
 
 BATCH, MAX_LEN, LR = 32, 66, 5e-5

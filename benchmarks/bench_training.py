@@ -39,7 +39,7 @@ from texts import nli_pairs
 
 from sbert_search.base.progress import set_quiet
 from sbert_search.models.loading.resolve import resolve_model
-from sbert_search.records import TextPair
+from sbert_search.text.labelled.records import TextPair
 
 BATCH = 32
 SMALL_BATCH = 16  # of --before; the costs that do not grow with the batch have a larger share

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from itertools import cycle, islice, pairwise
 from pathlib import Path
 
-from sbert_search.records import Document, TextPair
+from sbert_search.records import Document
 from sbert_search.text.docstrings import stdlib_documents
 from sbert_search.text.documents import CorpusReader
 from sbert_search.text.fields import FieldNames
 from sbert_search.text.labelled.pairs import read_pairs
+from sbert_search.text.labelled.records import TextPair
 from sbert_search.text.labelled.retrieval import read_queries
 
 

@@ -12,8 +12,8 @@ import errno
 import os
 import weakref
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from sbert_search.errors import ConfigError
 
@@ -144,8 +144,7 @@ class Folder:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """A name below an open folder; the file need not exist."""
 
     folder: Folder

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctypes
 import resource
 import sys
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from sbert_search.errors import ConfigError
 
@@ -75,8 +75,7 @@ def unused() -> int | None:
     return None if _limit is None else max(_limit - anonymous_bytes(), 0)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Shares:
+class Shares(NamedTuple):
     """Memory limits of the stages that process documents, in bytes."""
 
     budget: int | None  # of the whole process; None: no limit

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from sbert_search.base.cache import typed_lru_cache
 
@@ -64,8 +64,7 @@ SWITCHES = (
 _FIELDS = ("model name", "cpu family", "model", "flags", "Features")
 
 
-@dataclass(frozen=True, slots=True)
-class Cpu:
+class Cpu(NamedTuple):
     """A processor."""
 
     name: str

@@ -14,10 +14,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from weakref import WeakSet
 
 from sbert_search.base.cache import typed_lru_cache
@@ -57,8 +56,7 @@ class Allowance:
             self._changed.notify_all()
 
 
-@dataclass(frozen=True, slots=True)
-class _End:
+class _End(NamedTuple):
     """The last element of a queue: the producer has ended, or failed with ``error``."""
 
     error: BaseException | None

@@ -14,10 +14,11 @@ from sbert_search.evaluate.manifest import Evaluation, EvaluationTracker
 from sbert_search.evaluate.metrics.ranking import PerQuery, mean, score_run, tie_hash
 from sbert_search.evaluate.similarity import require_finite
 from sbert_search.evaluate.tasks import EvalTask
-from sbert_search.records import Run, TextPair
+from sbert_search.records import Run
 from sbert_search.search.rerankers import BestWindow, Reranker
 from sbert_search.text.labelled.candidates import Candidates, labelled_candidates
 from sbert_search.text.labelled.pairs import read_pairs
+from sbert_search.text.labelled.records import TextPair
 
 MEASURES = ("nDCG@10", "MAP", "MRR")
 

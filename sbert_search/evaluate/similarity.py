@@ -20,9 +20,9 @@ from sbert_search.evaluate.manifest import Evaluation, EvaluationTracker
 from sbert_search.evaluate.metrics.correlation import pearson, spearman
 from sbert_search.evaluate.metrics.isotropy import alignment, uniformity, unit_rows
 from sbert_search.evaluate.tasks import EvalTask
-from sbert_search.records import TextPair
 from sbert_search.search.rerankers import Reranker
 from sbert_search.text.labelled.pairs import read_pairs, read_triplets
+from sbert_search.text.labelled.records import TextPair
 from sbert_search.text.labelled.retrieval import fold_case_and_space
 
 

@@ -25,8 +25,8 @@ from sbert_search.models.loading.folder import read_folder
 from sbert_search.models.loading.native_support import pair_activation
 from sbert_search.models.sequence_classifier import PROBLEM_TYPES, SequenceClassifier
 from sbert_search.models.side_file import read_side_file, write_side_file
-from sbert_search.records import LabelKind
 from sbert_search.text.labelled.pairs import MissingColumnError
+from sbert_search.text.labelled.records import LabelKind
 from sbert_search.text.labelled.texts import read_labelled_texts
 
 _RELEVANCE = ("0", "1")  # labels of pairs (unrelated, related) for a model with a single score

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sbert_search.evaluate.metrics.significance import equal_lists
-from sbert_search.records import LabelKind
+from sbert_search.text.labelled.records import LabelKind
 
 Floats = NDArray[np.float64]
 

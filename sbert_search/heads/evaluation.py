@@ -36,7 +36,7 @@ from sbert_search.heads.predictor import Predictor, Text
 from sbert_search.heads.training_rows import targets_of
 from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.models.token_classifier import TokenClassifier
-from sbert_search.records import LabelledText, Question
+from sbert_search.text.labelled.records import LabelledText, Question
 from sbert_search.text.labelled.texts import read_labelled_texts
 
 PerItem = dict[str, dict[str, float]]

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Literal
 
 from sbert_search.errors import CorpusError
-from sbert_search.records import Answer, Question, TaggedTokens
 from sbert_search.tag_schemes import Scheme, convert, detect_scheme, first_fault, split_tag
 from sbert_search.text.formats.lines import read_lines
 from sbert_search.text.formats.rows import BadRow, RawRow, check_text, decode, map_rows, printable
 from sbert_search.text.labelled.pairs import find_columns, text_of
+from sbert_search.text.labelled.records import Answer, Question, TaggedTokens
 from sbert_search.text.sources import (
     COMPRESSIONS,
     classify,

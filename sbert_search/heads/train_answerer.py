@@ -31,7 +31,7 @@ from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.models.logit_losses import span_cross_entropy
 from sbert_search.models.side_file import SideFile
 from sbert_search.models.token_classifier import QuestionAnswerer, best_spans
-from sbert_search.records import Question
+from sbert_search.text.labelled.records import Question
 from sbert_search.train.loop.loop import Result
 from sbert_search.train.loop.objective import Rows
 from sbert_search.train.loop.schedule import DevMetrics, fingerprint_of

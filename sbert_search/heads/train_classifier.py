@@ -41,7 +41,7 @@ from sbert_search.models.logit_losses import (
 )
 from sbert_search.models.sequence_classifier import SequenceClassifier, trained_pooling
 from sbert_search.models.side_file import Pooling, SideFile
-from sbert_search.records import LabelledText
+from sbert_search.text.labelled.records import LabelledText
 from sbert_search.text.labelled.texts import LabelKind, classes_of, read_labelled_texts
 from sbert_search.train.loop.loop import Result
 from sbert_search.train.loop.schedule import DevMetrics, fingerprint_of

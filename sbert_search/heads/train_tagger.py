@@ -33,7 +33,6 @@ from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.models.logit_losses import class_cross_entropy
 from sbert_search.models.side_file import SideFile
 from sbert_search.models.token_classifier import TokenClassifier
-from sbert_search.records import TaggedTokens
 from sbert_search.tag_schemes import (
     OUTSIDE,
     Entity,
@@ -43,6 +42,7 @@ from sbert_search.tag_schemes import (
     tag_names,
     tags_of,
 )
+from sbert_search.text.labelled.records import TaggedTokens
 from sbert_search.train.loop.loop import Result
 from sbert_search.train.loop.objective import Rows
 from sbert_search.train.loop.schedule import DevMetrics, fingerprint_of

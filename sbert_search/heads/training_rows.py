@@ -29,8 +29,8 @@ from sbert_search.heads.training import HeadInputs
 from sbert_search.heads.windows import TRUNCATED, Window, encode_windows, encode_words, join_words
 from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.models.token_classifier import PerTokenModel, QuestionAnswerer, TokenClassifier
-from sbert_search.records import LabelledText, Question, TaggedTokens
 from sbert_search.tag_schemes import OUTSIDE
+from sbert_search.text.labelled.records import LabelledText, Question, TaggedTokens
 from sbert_search.text.labelled.texts import LabelKind, class_indices
 from sbert_search.text.tokens.batching import TOKENS_AT_ONCE, token_batches
 from sbert_search.train.data.token_table import TokenTable, outputs_of

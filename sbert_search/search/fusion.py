@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,8 +101,7 @@ _NO_RANK = np.iinfo(np.int64).max
 _LIMITS = 20  # number of limits of ranks; the last one is above any number of documents
 
 
-@dataclass(frozen=True, slots=True)
-class Candidates:
+class Candidates(NamedTuple):
     """The documents that dense or lexical search found for a query; all arrays are (n,)."""
 
     docs: NDArray[np.int64]  # ascending

@@ -195,7 +195,7 @@ def _page(
         kept = within_groups(groups, last, options.group_size)
         skipped = len(within_groups(groups, options.offset, options.group_size))
     page = ranking.take(kept[skipped:])
-    return replace(found, ranking=page, others=None, n_before=skipped)
+    return found._replace(ranking=page, others=None, n_before=skipped)
 
 
 def read_hits(snapshot: Snapshot, ranking: Ranking, n_before: int = 0) -> list[Hit]:

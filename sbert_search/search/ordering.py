@@ -57,7 +57,7 @@ def reranked(
     ]
     texts = [[passage.text for passage in snapshot.fetch(ranking.rows)] for ranking in rankings]
     if weight < 1:
-        on_scale = [replace(f, ranking=r) for f, r in zip(block, rankings, strict=True)]
+        on_scale = [f._replace(ranking=r) for f, r in zip(block, rankings, strict=True)]
         rankings = [_on_scale(snapshot, found, options) for found in on_scale]
     scaled = scale_of(reranker, fusion)
     if weight < 1 and scaled is None:
@@ -73,7 +73,7 @@ def reranked(
     ends = np.cumsum([len(ranking) for ranking in rankings])[:-1]
     by_ranking = zip(rankings, np.split(scores, ends), np.split(final, ends), strict=True)
     ordered = [_by_reranker(*each, weight) for each in by_ranking]
-    return [replace(found, ranking=ranking) for found, ranking in zip(block, ordered, strict=True)]
+    return [found._replace(ranking=ranking) for found, ranking in zip(block, ordered, strict=True)]
 
 
 def reordered(
@@ -94,7 +94,7 @@ def reordered(
             # After a reranker or boosts, the scores of the others have another range.
             others = others.above(least) if of_retrieval else None
     if options.diversity:
-        relevance = _relevance(snapshot, replace(found, ranking=ranking), options, reranker)
+        relevance = _relevance(snapshot, found._replace(ranking=ranking), options, reranker)
         ranking = best_passages(snapshot, found.query, ranking, found.near, group=options.group)
         n = len(ranking) if options.group_by else options.offset + options.k
         ranking = diversify(snapshot, ranking, relevance, options.diversity, n)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from numbers import Integral
 from pathlib import Path
-from typing import TypeAlias, cast
+from typing import NamedTuple, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +30,7 @@ QueriesLike: TypeAlias = Sequence[str] | NDArray[np.floating]
 """Queries: texts, or vectors of the index's model, (n_queries, dim)."""
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedQueries:
+class CheckedQueries(NamedTuple):
     """Checked queries."""
 
     texts: Sequence[str]  # "" for a query that is only a vector
@@ -163,8 +162,7 @@ _OPERATOR = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Clause:
+class Clause(NamedTuple):
     """A word or phrase that documents must have, or must not have."""
 
     text: str  # without its operator
@@ -176,8 +174,7 @@ class Clause:
         return f"-{words}" if self.excluded else words if self.quoted else f"+{words}"
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedQuery:
+class ParsedQuery(NamedTuple):
     """A query without its operators."""
 
     text: str  # to embed and to score: without excluded words, plus signs and quotes

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,8 +37,7 @@ _PAIRS_AT_ONCE = 16_384  # pairs of query and text for a reranker
 _COMPLETED = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class Retrieved:
+class Retrieved(NamedTuple):
     """The documents found for a query."""
 
     asked: str  # as it was asked; "" for a vector
@@ -52,8 +52,7 @@ class Retrieved:
     near: NearWords | None = None  # None: not fuzzy, or dense and no word required
 
 
-@dataclass(frozen=True, slots=True)
-class _Search:
+class _Search(NamedTuple):
     """A search for queries with the same clauses: words or phrases, required or excluded."""
 
     snapshot: Snapshot

@@ -16,9 +16,9 @@ from sbert_search.evaluate.similarity import evaluate_sts
 from sbert_search.evaluate.tasks import EvalSuite, EvalTask, TaskColumns
 from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.heads import Normalize
-from sbert_search.records import TextPair
 from sbert_search.search.rerankers import Reranker
 from sbert_search.text.labelled.pairs import read_pairs
+from sbert_search.text.labelled.records import TextPair
 from tests.models.tiny import tiny_bi_encoder, tiny_cross_encoder
 
 ROWS = [

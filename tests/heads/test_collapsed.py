@@ -11,7 +11,7 @@ import torch
 
 from sbert_search.heads.train_answerer import answer_metrics
 from sbert_search.heads.training_rows import dev_metrics, tag_metrics
-from sbert_search.records import Answer, Question, TaggedTokens
+from sbert_search.text.labelled.records import Answer, Question, TaggedTokens
 from tests.evaluate.test_collapsed import N, fails
 from tests.models.tiny import tiny_answerer, tiny_tagger
 

@@ -9,7 +9,7 @@ import pytest
 
 from sbert_search.errors import CorpusError
 from sbert_search.heads.labelled_spans import read_questions
-from sbert_search.records import Answer, Question
+from sbert_search.text.labelled.records import Answer, Question
 
 CONTEXT = "Oslo is the capital of Norway."
 ASKED = {"id": "1", "question": " What is Oslo? ", "context": CONTEXT}

@@ -13,7 +13,7 @@ from sbert_search.models.encoder.encoder import Encoder
 from sbert_search.models.sequence_classifier import CrossEncoder, SequenceClassifier
 from sbert_search.models.side_file import SideFile
 from sbert_search.models.token_classifier import QuestionAnswerer, TokenClassifier
-from sbert_search.records import LabelKind
+from sbert_search.text.labelled.records import LabelKind
 from sbert_search.text.tokens.tokenizer import TextTokenizer
 
 WORDS = [

@@ -117,7 +117,7 @@ def test_asking_for_more_does_not_change_what_comes_first(method: str, weight: f
         assert fused.docs[:n].tolist() == every.docs[:n].tolist()
 
 
-FIELDS = tuple(Candidates.__dataclass_fields__)
+FIELDS = tuple(Candidates._fields)
 
 
 @pytest.mark.parametrize("depth", [1, 5, 100])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import random
 from pathlib import Path
 
@@ -84,7 +83,7 @@ def test_the_last_batch_ends_its_block(tmp_path: Path) -> None:
 def test_batches_of_long_rows_end_early_at_the_same_borders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small = dataclasses.replace(memory.shares(), batch=2000)
+    small = memory.shares()._replace(batch=2000)
     monkeypatch.setattr(memory, "shares", lambda: small)
     write_sources(tmp_path)
     whole = list(reader_of(tmp_path, 1000).batches())

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -61,8 +60,7 @@ E = TypeVar("E")
 E_co = TypeVar("E_co", covariant=True)
 
 
-@dataclass(frozen=True, slots=True)
-class OpenedModel(Generic[E_co]):
+class OpenedModel(NamedTuple, Generic[E_co]):
     """A model ready to compute vectors or scores, and the values that `ModelIdentity` needs."""
 
     name: str  # path or name that the caller gave

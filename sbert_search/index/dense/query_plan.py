@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,8 +77,7 @@ class Selection:
         return np.packbits(self.marks, bitorder="little")
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(NamedTuple):
     """How a segment is searched under a selection.
 
     ``scan`` scores the selected rows exactly. ``select`` passes FAISS a bitmap of them. ``fetch``

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -59,8 +58,7 @@ term.
 _NO_DOCS = np.empty(0, np.int64)
 
 
-@dataclass(frozen=True, slots=True)
-class LexicalPart:
+class LexicalPart(NamedTuple):
     """The documents of one segment."""
 
     postings: Postings

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -43,8 +43,7 @@ Live = NDArray[np.bool_] | None
 """Which documents or rows of a segment are neither deleted nor replaced, bool (n,); None: all."""
 
 
-@dataclass(frozen=True, slots=True)
-class Postings:
+class Postings(NamedTuple):
     """The postings of some documents, which are numbered from 0.
 
     The last column of ``terms`` is `NO_TERM` and the number of postings. Each occurrence in a title
@@ -91,8 +90,7 @@ class Postings:
         return np.repeat(hashes[first:last], counts), pairs
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(NamedTuple):
     """The postings of some terms, before they are joined with the postings of other terms."""
 
     hashes: NDArray[np.uint64]  # (n_terms,), ascending

@@ -16,6 +16,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -30,8 +31,7 @@ from sbert_search.index.storage.manifest import FileRecord
 from sbert_search.index.storage.segments import REMAKE, check_hash
 
 
-@dataclass(frozen=True, slots=True)
-class Characters:
+class Characters(NamedTuple):
     """The characters of some words, none of them empty, one word after the other."""
 
     codes: NDArray[np.uint32]  # code points of all words, (n_chars,)

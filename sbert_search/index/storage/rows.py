@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime
 from itertools import compress, groupby
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -18,8 +17,7 @@ from sbert_search.index.storage.segments import READ_BYTES, Segment
 from sbert_search.records import Document, ScalarValue
 
 
-@dataclass(frozen=True, slots=True)
-class StoredPassage:
+class StoredPassage(NamedTuple):
     """A stored passage, with the whole document it belongs to."""
 
     document: Document
@@ -127,8 +125,7 @@ Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]
 """Indices of documents in their segment, ascending, and the codes of their values; both (n,)."""
 
 
-@dataclass(frozen=True, slots=True)
-class DistinctValues:
+class DistinctValues(NamedTuple):
     """The values of a metadata column, each replaced by a code."""
 
     values: pa.Array  # ascending; the code of a value is its index

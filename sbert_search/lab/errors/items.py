@@ -17,7 +17,8 @@ from sbert_search.evaluate.metrics.correlation import ranks
 from sbert_search.index.lexical.analyzer import STOP_WORD, TermReader
 from sbert_search.index.settings import LexicalSettings, naming_stop_words
 from sbert_search.lab.errors.report import ErrorItem, JudgedText, cut
-from sbert_search.records import Document, Qrels, Query, Run, TextPair
+from sbert_search.records import Document, Qrels, Query, Run
+from sbert_search.text.labelled.records import TextPair
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sbert_search.base.files import replace_file
 from sbert_search.base.progress import warn
@@ -118,8 +118,7 @@ class _Stated:
     truncate_dim: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ModelFolder:
+class ModelFolder(NamedTuple):
     """A model folder, with the settings in its files, each {} if the file does not exist.
 
     A folder of plain transformers, without ``modules.json``, has the modules Transformer and mean

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 from sbert_search.errors import ModelError
 from sbert_search.models.loading.identity import sha256_of
@@ -21,8 +21,7 @@ HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.model"]
 IGNORED_FILES = ["onnx/*", "openvino/*"]
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedModel:
+class ResolvedModel(NamedTuple):
     """A model folder."""
 
     path: Path
@@ -50,7 +49,7 @@ def resolve_model(model: str | Path | None = None) -> ResolvedModel:
     if model == PACKAGED_NAME and (packaged := _packaged_model()):
         return packaged
     if model in _PACKAGED_HUB_NAMES and (packaged := _packaged_model()):
-        return replace(packaged, name=str(model))
+        return packaged._replace(name=str(model))
     name = str(model)
     if "/" in name and (checkpoints := sorted(path.parent.glob("ckpt-*/model"))):
         raise ModelError(

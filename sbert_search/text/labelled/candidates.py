@@ -8,9 +8,10 @@ from itertools import islice
 from pathlib import Path
 
 from sbert_search.errors import CorpusError
-from sbert_search.records import Document, TextPair
+from sbert_search.records import Document
 from sbert_search.text.documents import CorpusReader
 from sbert_search.text.labelled.pairs import read_pairs
+from sbert_search.text.labelled.records import TextPair
 from sbert_search.text.labelled.retrieval import is_own_document, read_qrels, read_queries, read_run
 
 

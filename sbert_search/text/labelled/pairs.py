@@ -13,8 +13,8 @@ from pathlib import Path
 
 from sbert_search.config import unknown_name
 from sbert_search.errors import CorpusError
-from sbert_search.records import TextGroup, TextPair, Triplet
 from sbert_search.text.formats.rows import BadRow, RawRow, check_text, map_rows
+from sbert_search.text.labelled.records import TextGroup, TextPair, Triplet
 from sbert_search.text.sources import classify, read_rows, require_field_names
 
 COLUMNS = {

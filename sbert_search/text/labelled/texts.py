@@ -9,10 +9,10 @@ from pathlib import Path
 
 from sbert_search.config import unknown_name
 from sbert_search.errors import CorpusError
-from sbert_search.records import Label, LabelledText
-from sbert_search.records import LabelKind as LabelKind
 from sbert_search.text.formats.rows import BadRow, RawRow, check_text, map_rows
 from sbert_search.text.labelled.pairs import find_columns, finite_number, text_of
+from sbert_search.text.labelled.records import Label, LabelledText
+from sbert_search.text.labelled.records import LabelKind as LabelKind
 from sbert_search.text.sources import classify, read_rows, require_field_names
 
 COLUMNS = {

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,8 +69,7 @@ _BARE = re.compile(r"[A-Z0-9][^.!?;:]*\.")
 _MAX_CHARS, _MAX_WORDS = 60, 8
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(NamedTuple):
     """A section of a document. The text before the first heading is a section with heading ""."""
 
     heading: str
@@ -221,8 +219,7 @@ def pieces(text: str, n_chars: int = PIECE_CHARS) -> Iterator[str]:
     yield text[start:]
 
 
-@dataclass(frozen=True, slots=True)
-class Chunking:
+class Chunking(NamedTuple):
     """How a long text is split into passages.
 
     Attributes:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import signal
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from tokenizers import normalizers, pre_tokenizers
@@ -21,8 +20,7 @@ MAX_WORD_CHARS = 100  # BERT turns a longer word into [UNK]
 MAX_DISTINCT_WORDS = 10_000_000  # about 1 GiB of words and counts
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WordRules:
+class WordRules(NamedTuple):
     """BERT's rules: a text is cleaned, normalised, and split at white space and punctuation."""
 
     lowercase: bool = True  # False for a cased vocabulary

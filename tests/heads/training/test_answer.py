@@ -30,7 +30,7 @@ from sbert_search.heads.training_rows import WindowConfig, WindowRows
 from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.side_file import SideFile, read_side_file
 from sbert_search.models.token_classifier import QuestionAnswerer
-from sbert_search.records import Answer, Question
+from sbert_search.text.labelled.records import Answer, Question
 from sbert_search.train.recipe import load_recipe, shipped_recipes
 from tests.heads.training.small import (
     QUICK,

@@ -18,8 +18,8 @@ from sbert_search.heads.training_rows import WordRows, predict_emissions
 from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.side_file import SideFile, read_side_file
 from sbert_search.models.token_classifier import TokenClassifier
-from sbert_search.records import TaggedTokens
 from sbert_search.tag_schemes import tag_names
+from sbert_search.text.labelled.records import TaggedTokens
 from sbert_search.train.recipe import load_recipe, shipped_recipes
 from tests.heads.training.small import (
     QUICK,

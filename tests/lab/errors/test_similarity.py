@@ -1,7 +1,7 @@
 import pytest
 
 from sbert_search.lab.errors.items import WordReader, analyze_pairs
-from sbert_search.records import TextPair
+from sbert_search.text.labelled.records import TextPair
 
 PAIRS = [
     ("0", TextPair("a man plays a flute", "a man plays the flute", score=5.0, source="")),

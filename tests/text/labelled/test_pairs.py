@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from sbert_search.errors import CorpusError
-from sbert_search.records import TextPair
 from sbert_search.text.labelled.pairs import read_pairs
+from sbert_search.text.labelled.records import TextPair
 
 ROW = '{"sentence1": "a", "sentence2": "b", "score": %s}\n'
 

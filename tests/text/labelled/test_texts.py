@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sbert_search.errors import CorpusError
-from sbert_search.records import Label, LabelledText
+from sbert_search.text.labelled.records import Label, LabelledText
 from sbert_search.text.labelled.texts import (
     LabelKind,
     class_indices,
