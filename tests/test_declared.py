@@ -23,6 +23,7 @@ from sbert_search.search.options import Fusion, SearchOptions
 from sbert_search.serve.access import ServerLimits
 from sbert_search.serve.search_schemas import options_of as fields_of
 from sbert_search.text.fields import FieldNames
+from sbert_search.text.tokens.wordpiece import VocabularySettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,6 +195,7 @@ def test_each_option_of_a_search_has_help() -> None:
     [
         *(SearchOptions, Fusion, FieldNames, ReadSettings, BuildSettings),
         *(IndexSpec, LexicalSettings, TuneSettings, MapSettings, ServerLimits),
+        VocabularySettings,
     ],
 )
 def test_the_options_of_a_command_line_are_described_without_parsing_source(

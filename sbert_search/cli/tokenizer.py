@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal
 
 import click
 
 from sbert_search.cli.console import REJECTED_ROWS, show_report
 from sbert_search.cli.lazy_group import LazyGroup
-from sbert_search.cli.options.shared import refuse_typed, shared_options
-
-if TYPE_CHECKING:
-    from sbert_search.text.tokens.wordpiece import Algorithm
+from sbert_search.cli.options.shared import options_of, refuse_typed, shared_options
+from sbert_search.text.tokens.wordpiece import BATCH_ROWS, VocabularySettings, train_tokenizer
 
 
 @click.group(cls=LazyGroup)
@@ -25,23 +23,7 @@ def tokenizer() -> None:
 @click.option(
     "--out", type=click.Path(path_type=Path), required=True, help="New folder for the tokenizer."
 )
-@click.option(
-    "--vocab-size", type=int, default=30_522, show_default=True, help="Size of the vocabulary."
-)
-@click.option(
-    "--algorithm",
-    type=click.Choice(["wordpiece", "bpe"]),
-    default="wordpiece",
-    show_default=True,
-    help="Order of merges: wordpiece by likelihood gain, bpe by count.",
-)
-@click.option(
-    "--alphabet-limit",
-    type=int,
-    default=1_000,
-    show_default=True,
-    help="Maximum number of characters in the vocabulary, most frequent first.",
-)
+@options_of(VocabularySettings, "vocab_size", "algorithm", "alphabet_limit")
 @click.option("--cased", is_flag=True, help="Keep upper case and accents.")
 @click.option(
     "--strip-accents/--keep-accents",
@@ -71,9 +53,6 @@ def train(
     /,
     sources: tuple[str, ...],
     out: Path,
-    vocab_size: int,
-    algorithm: Algorithm,
-    alphabet_limit: int,
     cased: bool,
     strip_accents: bool | None,
     split_cjk: bool,
@@ -82,6 +61,7 @@ def train(
     workers: int | None,
     on_error: Literal["stop", "skip"],
     as_json: bool,
+    **vocabulary: Any,
 ) -> int:
     """Train a WordPiece vocabulary on the documents of SOURCE and save it as a tokenizer.
 
@@ -89,23 +69,16 @@ def train(
     """
     if extend:
         refuse_typed(ctx, {"cased", "strip_accents", "split_cjk"}, "with --extend")
-    if algorithm == "bpe":
+    if vocabulary["algorithm"] == "bpe":
         refuse_typed(ctx, {"workers"}, "with --algorithm bpe")
     from sbert_search.base.processor import usable_cores
     from sbert_search.text.documents import CorpusReader, FieldNames
-    from sbert_search.text.tokens.wordpiece import BATCH_ROWS, VocabularySettings, train_tokenizer
     from sbert_search.text.tokens.words import WordRules
 
     fields = FieldNames(text=text_field)
     reader = CorpusReader(sources, fields=fields, on_error=on_error, batch_rows=BATCH_ROWS)
     rules = WordRules(lowercase=not cased, strip_accents=strip_accents, split_cjk=split_cjk)
-    settings = VocabularySettings(
-        vocab_size=vocab_size,
-        algorithm=algorithm,
-        alphabet_limit=alphabet_limit,
-        rules=rules,
-        extend=extend,
-    )
+    settings = VocabularySettings(rules=rules, extend=extend, **vocabulary)
     report = train_tokenizer(reader, out, settings, workers=workers or usable_cores())
     show_report(report, as_json=as_json)
     return REJECTED_ROWS if report.rejected else 0

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 from tokenizers import Tokenizer, pre_tokenizers
@@ -17,8 +17,8 @@ from tokenizers.models import WordPiece
 from tokenizers.trainers import WordPieceTrainer
 
 from sbert_search.base.progress import Advance, note, progress
+from sbert_search.declared import Bounds, check
 from sbert_search.errors import ConfigError, CorpusError
-from sbert_search.text.documents import CorpusReader
 from sbert_search.text.formats.rows import RejectLog
 from sbert_search.text.tokens.merges import MIN_COUNT, Segmentation, grow_vocabulary
 from sbert_search.text.tokens.vocabulary import (
@@ -30,6 +30,9 @@ from sbert_search.text.tokens.vocabulary import (
     save_vocabulary,
 )
 from sbert_search.text.tokens.words import MAX_WORD_CHARS, WordRules, count_words
+
+if TYPE_CHECKING:
+    from sbert_search.text.documents import CorpusReader
 
 _NO_WORDS = "There are no words in this text to learn a vocabulary from."
 
@@ -129,33 +132,29 @@ def _longest_match(words: Mapping[str, int], pieces: Sequence[str]) -> Segmentat
 Algorithm = Literal["wordpiece", "bpe"]
 
 BATCH_ROWS = 4096
-_MAX_PIECES = 10_000_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VocabularySettings:
-    """Settings for learning a vocabulary."""
+    """Settings for learning a vocabulary.
 
-    vocab_size: int = 30_522  # target, special tokens and single characters included
-    # ``wordpiece`` merges the pair of pieces with the largest gain in likelihood, ``bpe`` the most
-    # frequent pair. With either vocabulary, words are encoded by longest match first.
+    Attributes:
+        vocab_size: Size of the vocabulary. Special tokens and single characters are included.
+        algorithm: Order of merges: wordpiece by likelihood gain, bpe by count. With either
+            vocabulary, words are encoded by longest match first.
+        alphabet_limit: Maximum number of characters in the vocabulary, most frequent first.
+        rules: How texts are split into words; with ``extend``, the rules of the old vocabulary.
+        extend: Folder or vocab.txt of an old vocabulary, whose ids do not change.
+    """
+
+    vocab_size: Annotated[int, Bounds(len(SPECIAL_TOKENS) + 1, 10_000_000)] = 30_522
     algorithm: Algorithm = "wordpiece"
-    alphabet_limit: int = 1_000  # maximum number of different characters
-    rules: WordRules = field(default_factory=WordRules)  # with ``extend``, those of the old one
-    extend: Path | None = None  # folder or vocab.txt of an old vocabulary, whose ids do not change
+    alphabet_limit: Annotated[int, Bounds(1)] = 1_000
+    rules: WordRules = field(default_factory=WordRules)
+    extend: Path | None = None
 
     def __post_init__(self) -> None:
-        if self.vocab_size <= len(SPECIAL_TOKENS):
-            raise ConfigError(
-                f"vocab_size is {self.vocab_size}; the special tokens alone take "
-                f"{len(SPECIAL_TOKENS)}."
-            )
-        if self.vocab_size > _MAX_PIECES:
-            raise ConfigError(
-                f"vocab_size is {self.vocab_size:,}; a vocabulary has at most {_MAX_PIECES:,}."
-            )
-        if self.alphabet_limit < 1:
-            raise ConfigError(f"alphabet_limit is {self.alphabet_limit}; it must be at least 1.")
+        check(self)
         if self.extend is not None and self.algorithm != "wordpiece":
             raise ConfigError("Only the algorithm wordpiece can extend a vocabulary.")
 
