@@ -170,17 +170,10 @@ def search(
     hardware = model_options(ctx)
     reranker = None
     if rerank:
-        from sbert_search.embed.engines.protocol import pair_engine
+        from sbert_search.embed.arguments import reranker_options
         from sbert_search.search.rerankers import BestWindow, Reranker
 
-        scorer = Reranker(
-            rerank,
-            device=hardware["device"],
-            engine=pair_engine(hardware["engine"]),
-            precision=hardware["precision"],
-            calibrate=hardware.get("calibrate"),
-        )
-        reranker = BestWindow(scorer, rerank_windows)
+        reranker = BestWindow(Reranker(rerank, **reranker_options(hardware)), rerank_windows)
     reader = None
     if answer:
         precision = hardware["precision"]

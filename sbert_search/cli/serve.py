@@ -13,6 +13,7 @@ import click
 from sbert_search.base.progress import note
 from sbert_search.cli.console import emit
 from sbert_search.cli.options.runner import search_runner, serve_runner_options
+from sbert_search.cli.options.search import rerank_windows
 from sbert_search.cli.options.shared import (
     given,
     index_embedder_options,
@@ -39,13 +40,7 @@ _rerank_options = joined(
         metavar="MODEL",
         help="Cross-encoder for reranking; repeatable. Searches use the first one.",
     ),
-    click.option(
-        "--rerank-windows",
-        type=click.IntRange(1, 100),
-        default=4,
-        show_default=True,
-        help="In searches, number of windows of a text that is too long for the reranker.",
-    ),
+    rerank_windows,
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Required, TypeAlias, TypedDict, Union
+from typing import TYPE_CHECKING, Literal, Required, TypeAlias, TypedDict, Union, cast
 
 from sbert_search.config import is_integer
 from sbert_search.errors import ConfigError
@@ -33,13 +33,18 @@ None: the texts that this package contains.
 OnTruncate = Literal["warn", "error", "chunk"]
 
 
-class EmbedderOptions(TypedDict, total=False):
-    """Options for opening a model by its name or folder; see `Embedder`."""
+class ModelOptions(TypedDict, total=False):
+    """Options for opening an embedder or a reranker by its name or folder; see `Embedder`."""
 
     device: str
     engine: EngineName
     precision: Precision
     calibrate: CalibrationTexts
+
+
+class EmbedderOptions(ModelOptions, total=False):
+    """Options for opening an embedder by its name or folder; see `Embedder`."""
+
     truncate_dim: int | None
     prompts: Mapping[str, str] | None
     default_prompt_name: str | None
@@ -113,6 +118,14 @@ class AnyEncodeOptions(_EncodeOptions, total=False):
     precision: VectorPrecision
     convert_to_numpy: bool
     convert_to_tensor: bool
+
+
+def reranker_options(options: ModelOptions) -> ModelOptions:
+    """Return the options of a reranker beside an embedder; onnx cannot run rerankers."""
+    kept = {n: value for n, value in options.items() if n in ModelOptions.__annotations__}
+    if kept.get("engine") == "onnx":
+        del kept["engine"]
+    return cast(ModelOptions, kept)
 
 
 def check_batch_tokens(batch_tokens: int | Literal["auto"] | None) -> None:

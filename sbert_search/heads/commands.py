@@ -186,7 +186,8 @@ def _report(kind: TaskName, evaluate: Callable[..., Evaluation], options: EvalOp
 
     if options.model is None:
         raise click.UsageError("Name a model with --model.")
-    predictor = Predictor(options.model, device=options.device, precision=options.precision)
+    device, precision = options.hardware["device"], options.hardware["precision"]
+    predictor = Predictor(options.model, device=device, precision=precision)
     return report(kind, evaluate, predictor, options)
 
 

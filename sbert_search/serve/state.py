@@ -13,8 +13,7 @@ from pathlib import Path
 from time import time
 
 from sbert_search.base.threads import end_idle_workers
-from sbert_search.embed.arguments import EmbedderOptions
-from sbert_search.embed.engines.protocol import pair_engine
+from sbert_search.embed.arguments import EmbedderOptions, reranker_options
 from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import ConfigError
 from sbert_search.index.index import Index
@@ -285,12 +284,6 @@ def _open_model(index: Index, settings: ServeSettings) -> TextEmbedder:
 
 
 def _open_reranker(name: str, options: EmbedderOptions) -> Reranker:
-    reranker = Reranker(
-        name,
-        device=options.get("device", "auto"),
-        engine=pair_engine(options.get("engine", "native")),
-        precision=options.get("precision", "auto"),
-        calibrate=options.get("calibrate"),
-    )
+    reranker = Reranker(name, **reranker_options(options))
     require_one_label(reranker)
     return reranker

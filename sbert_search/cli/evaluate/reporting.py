@@ -19,14 +19,15 @@ from sbert_search.cli.options.shared import (
     NarrowPrecision,
     choice,
     joined,
+    model_options,
+    options_of,
     refuse_typed,
     shared_options,
 )
+from sbert_search.embed.arguments import ModelOptions
 from sbert_search.errors import EvaluationError
 
 if TYPE_CHECKING:
-    from sbert_search.base.device import Precision
-    from sbert_search.embed.engines.protocol import EngineName
     from sbert_search.embed.protocol import TextEmbedder
     from sbert_search.search.rerankers import Reranker
 
@@ -41,21 +42,26 @@ no_cache = click.option(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EvalOptions:
-    """The values of the argument and options that `eval_options` or `head_eval_options` adds."""
+    """The values of the argument and options that `eval_options` or `head_eval_options` adds.
+
+    Attributes:
+        suite: File that lists the tasks of one report.
+        data: Folder that the paths in task files are relative to.
+        split: Split of a DATA folder; a TASK has its own.
+        out: Folder for reports with the score of each item.
+        expect: File of expected scores; exit with 1 if a score is outside its tolerance.
+    """
 
     tasks: tuple[str, ...]
-    suite: Path | None
-    data: Path
-    split: str
-    out: Path | None
-    expect: Path | None
+    suite: Path | None = None
+    data: Path = Path("data")
+    split: str = "test"
+    out: Path | None = None
+    expect: Path | None = None
     model: str | None
-    device: str
-    precision: Precision
+    hardware: ModelOptions
     seed: int
     as_json: bool
-    engine: EngineName = "native"
-    calibrate: Path | None = None
     no_cache: bool = False
 
     @contextmanager
@@ -64,13 +70,7 @@ class EvalOptions:
         from sbert_search.embed.cache import CachedEmbedder
         from sbert_search.embed.embedder import Embedder, open_embedder
 
-        embedder = open_embedder(
-            self.model,
-            device=self.device,
-            engine=self.engine,
-            precision=self.precision,
-            calibrate=self.calibrate,
-        )
+        embedder = open_embedder(self.model, **self.hardware)
         if self.no_cache or not isinstance(embedder, Embedder):
             yield embedder
             return
@@ -84,13 +84,7 @@ class EvalOptions:
 
         if model is None:
             raise click.UsageError("Name a cross-encoder with --model.")
-        return Reranker(
-            model,
-            device=self.device,
-            engine=self.engine,
-            precision=self.precision,
-            calibrate=self.calibrate,
-        )
+        return Reranker(model, **self.hardware)
 
 
 Run = Callable[..., int]
@@ -112,31 +106,16 @@ def head_eval_options(function: Run) -> Run:
 def _with_options(function: Run, precisions: Sequence[str], *model: str) -> Run:
     @wraps(function)
     def run(**params: Any) -> int:
-        names = {field.name for field in fields(EvalOptions)} & params.keys()
-        return function(EvalOptions(**{name: params.pop(name) for name in names}), **params)
+        hardware = model_options(click.get_current_context())
+        rest = {n: value for n, value in params.items() if n not in ModelOptions.__annotations__}
+        own = {each.name: rest.pop(each.name) for each in fields(EvalOptions) if each.name in rest}
+        return function(EvalOptions(hardware=hardware, **own), **rest)
 
     return joined(
         click.argument("tasks", nargs=-1, metavar="[TASK|DATA]..."),
-        click.option("--suite", type=FILE, help="File that lists the tasks of one report."),
-        click.option(
-            "--data",
-            type=FOLDER,
-            default="data",
-            show_default=True,
-            help="Folder that the paths in task files are relative to.",
-        ),
-        click.option(
-            "--split",
-            default="test",
-            show_default=True,
-            help="Split of a DATA folder; a TASK has its own.",
-        ),
-        click.option("--out", type=FOLDER, help="Folder for reports with the score of each item."),
-        click.option(
-            "--expect",
-            type=FILE,
-            help="File of expected scores; exit with 1 if a score is outside its tolerance.",
-        ),
+        options_of(EvalOptions, "suite", "expect", type=FILE),
+        options_of(EvalOptions, "data", "out", type=FOLDER),
+        options_of(EvalOptions, "split"),
         shared_options(*model),
         choice(
             "precision",

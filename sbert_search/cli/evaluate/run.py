@@ -70,7 +70,7 @@ def sts(
     if baselines:
         from sbert_search.evaluate.baselines import open_baselines
 
-        systems = open_baselines(options.model, device=options.device)
+        systems = open_baselines(options.model, device=options.hardware["device"])
     with options.embedder() as embedder:
         return report("sts", evaluate, embedder, options, systems)
 
@@ -90,7 +90,7 @@ def retrieval(
     the model is that of the index; --model can name another place to find it. If a query is itself
     a document of the corpus, with the same id and text, its results leave out this document.
     """
-    from sbert_search.embed.engines.protocol import pair_engine
+    from sbert_search.embed.arguments import reranker_options
     from sbert_search.evaluate.retrieval import evaluate_retrieval
     from sbert_search.search.rerankers import BestWindow
 
@@ -103,7 +103,7 @@ def retrieval(
         identity = Index.open(index).identity
         require_model(identity, index)
         options = replace(options, model=identity.name)
-    scorer = replace(options, engine=pair_engine(options.engine))
+    scorer = replace(options, hardware=reranker_options(options.hardware))
     reranker = BestWindow(scorer.cross_encoder(rerank), rerank_windows) if rerank else None
     with options.embedder() as embedder:
         evaluate = partial(evaluate_retrieval, index=index, search=search, reranker=reranker)

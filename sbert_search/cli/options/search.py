@@ -10,19 +10,21 @@ import click
 from sbert_search.cli.options.shared import Decorator, joined, options_of, typed
 from sbert_search.search.options import Boost, Fusion, SearchOptions
 
+rerank_windows: Decorator = click.option(
+    "--rerank-windows",
+    type=click.IntRange(1),
+    default=4,
+    show_default=True,
+    help="Number of windows of a text that is too long for the reranker; the best window counts. "
+    "1 truncates the text.",
+)
 _RANKING: tuple[Decorator, ...] = (
     options_of(Fusion, "method", "dense_weight", flags={"method": "--fusion"}),
     click.option(
         "--rerank", metavar="MODEL", help="Cross-encoder that scores the first hits again."
     ),
     options_of(SearchOptions, "rerank_depth"),
-    click.option(
-        "--rerank-windows",
-        default=4,
-        show_default=True,
-        help="Number of windows of a text that is too long for the reranker; the best window "
-        "counts. 1 truncates the text.",
-    ),
+    rerank_windows,
     options_of(Fusion, "rerank_weight"),
 )
 

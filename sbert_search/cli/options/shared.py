@@ -150,6 +150,7 @@ def options_of(
     multiple: bool = False,
     variables: bool = False,
     flags: Mapping[str, str] = MappingProxyType({}),
+    type: click.ParamType[Any] | None = None,
 ) -> Decorator:
     """Give a command options for fields of a settings dataclass, in the order of the help.
 
@@ -163,6 +164,7 @@ def options_of(
         multiple: Whether the options may be repeated.
         variables: Whether environment variables set the options, too.
         flags: Flags that do not follow from the field's name, such as ``{"k": "-k"}``.
+        type: How a value is read and checked, such as a path; None: as the field declares.
     """
     fields, options = declared(settings), []
     for name in names:
@@ -176,7 +178,7 @@ def options_of(
                 shown = str(field.default)
         help = f"{field.help} Repeat it for several." if multiple else field.help
         help += f"  [default: {shown}]" if shown else ""
-        more |= {"help": help, "multiple": multiple}
+        more |= {"help": help, "multiple": multiple} | ({"type": type} if type else {})
         more["envvar"] = _variable(flag.lstrip("-")) if variables else None
         options.append(click.option(flag, name, **more))
     return joined(*options)
@@ -401,11 +403,10 @@ def given(ctx: click.Context) -> set[str]:
 
 def model_options(ctx: click.Context) -> EmbedderOptions:
     """Return the options for opening a model, such as its device."""
-    names = ("device", "engine", "precision", "calibrate", "batch_tokens")
-    chosen = {name: ctx.params[name] for name in names if name in ctx.params}
-    if chosen.get("calibrate") is None:
-        chosen.pop("calibrate", None)
-    return cast("EmbedderOptions", chosen)
+    from sbert_search.embed.arguments import EmbedderOptions
+
+    values = {name: ctx.params.get(name) for name in EmbedderOptions.__annotations__}
+    return cast(EmbedderOptions, {name: v for name, v in values.items() if v is not None})
 
 
 def typed_model_options(ctx: click.Context) -> EmbedderOptions:

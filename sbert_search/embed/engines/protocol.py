@@ -20,11 +20,6 @@ if TYPE_CHECKING:
     from sbert_search.text.tokens.tokenizer import TextTokenizer
 
 
-def pair_engine(engine: EngineName) -> EngineName:
-    """Return the engine of a reranker beside an embedder; onnx cannot run rerankers."""
-    return "native" if engine == "onnx" else engine
-
-
 class Engine(Protocol):
     """The software that runs a model."""
 
