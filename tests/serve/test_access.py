@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from sbert_search.cli.serve import serve
+from sbert_search.declared import declared
 from sbert_search.errors import ConfigError
 from sbert_search.serve.access import (
     VARIABLE,
     AccessTokens,
+    ServerLimits,
     is_loopback,
     read_tokens,
     require_safe_address,
@@ -77,3 +80,14 @@ def test_an_open_address_needs_a_token_or_a_second_word() -> None:
         require_safe_address("0.0.0.0", none, without_token=False)
     with pytest.raises(ConfigError, match="leave one of the two out"):
         require_safe_address("0.0.0.0", some, without_token=True)
+
+
+def test_the_page_on_serving_lists_all_limits() -> None:
+    flags = {param.name: f"`{param.opts[0]}`" for param in serve.params}
+    rows = ["| limit | default | option |", "|---|---|---|"]
+    for name, limit in declared(ServerLimits).items():
+        row = f"| {limit.description} | {limit.default:,} | {flags.get(name, '')} |"
+        rows.append(row.replace("  ", " "))
+    table = "\n".join(rows)
+    page = Path(__file__).parents[2] / "docs/serving.md"
+    assert f"\n\n{table}\n\n" in page.read_text(encoding="utf-8"), f"write this table:\n{table}"
