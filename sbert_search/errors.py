@@ -29,7 +29,15 @@ from __future__ import annotations
 
 
 class SbertSearchError(Exception):
-    """Base class of all errors that this package raises on purpose."""
+    """Base class of all errors that this package raises on purpose.
+
+    Example:
+        >>> try:
+        ...     SearchOptions(k=0)
+        ... except SbertSearchError as error:
+        ...     print(error)
+        k is 0; it must be at least 1.
+    """
 
     def __reduce__(self) -> tuple[object, ...]:
         """Let pickle copy the error without a call of ``__init__``, whose parameters differ."""
@@ -41,15 +49,33 @@ def _made(kind: type[SbertSearchError], *args: object) -> SbertSearchError:
 
 
 class ConfigError(SbertSearchError):
-    """A setting is unknown or has an invalid value."""
+    """A setting is unknown or has an invalid value.
+
+    Example:
+        >>> IndexSpec(nprobe=0)
+        Traceback (most recent call last):
+        sbert_search.errors.ConfigError: index.nprobe is 0; it must be from 1 to 1,048,576.
+    """
 
 
 class CorpusError(SbertSearchError):
-    """A source of documents or pairs cannot be read, or contains a bad row."""
+    """A source of documents or pairs cannot be read, or contains a bad row.
+
+    Example:
+        >>> Index.build("nothing.jsonl", model="hashing")
+        Traceback (most recent call last):
+        sbert_search.errors.CorpusError: nothing.jsonl: cannot be read: No such file or directory.
+    """
 
 
 class ModelError(SbertSearchError):
-    """A model cannot be loaded, or computes wrong values on this device."""
+    """A model cannot be loaded, or computes wrong values on this device.
+
+    Example:
+        >>> Embedder(Path("notes"), device="cpu")
+        Traceback (most recent call last):
+        sbert_search.errors.ModelError: notes holds no config.json; name a model folder.
+    """
 
 
 class WeightsError(ModelError):
@@ -65,7 +91,13 @@ class IndexStoreError(SbertSearchError):
 
 
 class NotAnIndex(IndexStoreError):  # noqa: N818 (the name states a fact, without "Error")
-    """The folder contains no index."""
+    """The folder contains no index.
+
+    Example:
+        >>> Index.open("nothing.index")
+        Traceback (most recent call last):
+        sbert_search.errors.NotAnIndex: nothing.index holds no index: there is no such folder. ...
+    """
 
 
 class CorruptIndex(IndexStoreError):  # noqa: N818
@@ -90,15 +122,34 @@ class CommitUnknown(IndexStoreError):  # noqa: N818
 
 
 class ModelMismatch(IndexStoreError):  # noqa: N818
-    """The index was built with a different model than the one used to search it."""
+    """The index was built with a different model than the one used to search it.
+
+    Example:
+        >>> SearchEngine("my.index", "my-model").search("river")
+        Traceback (most recent call last):
+        sbert_search.errors.ModelMismatch: The index was built with hashing, and my-model is ...
+    """
 
 
 class NoLexicalData(IndexStoreError):  # noqa: N818
-    """The index was built without the data that a lexical (keyword) search needs."""
+    """The index was built without the data that a lexical (keyword) search needs.
+
+    Example:
+        >>> Index.open("my.index").set_lexical(None)
+        >>> SearchEngine("my.index").search("river", mode="lexical")
+        Traceback (most recent call last):
+        sbert_search.errors.NoLexicalData: ...
+    """
 
 
 class QueryError(SbertSearchError):
-    """A query, a filter or a search setting is wrong."""
+    """A query, a filter or a search setting is wrong.
+
+    Example:
+        >>> SearchOptions(k=0)
+        Traceback (most recent call last):
+        sbert_search.errors.QueryError: k is 0; it must be at least 1.
+    """
 
 
 class ExchangeError(SbertSearchError):
@@ -106,7 +157,13 @@ class ExchangeError(SbertSearchError):
 
 
 class EvaluationError(SbertSearchError):
-    """An evaluation or a comparison of two runs is impossible."""
+    """An evaluation or a comparison of two runs is impossible.
+
+    Example:
+        >>> analyze_errors("nothing")
+        Traceback (most recent call last):
+        sbert_search.errors.EvaluationError: nothing is not an evaluation record: [Errno 2] No ...
+    """
 
 
 class ClusterError(SbertSearchError):

@@ -68,7 +68,12 @@ def _value_bytes(value: MetadataValue) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One query of a batch or of a retrieval task."""
+    """One query of a batch or of a retrieval task.
+
+    Example:
+        >>> Query("q1", "what turns a wheel?").text
+        'what turns a wheel?'
+    """
 
     query_id: str
     text: str
@@ -80,6 +85,11 @@ class StageScore:
 
     The stages are dense, lexical, fused, boost, mmr and rerank. The rank is None in hybrid search,
     if the stage does not rank the document among its best `Fusion.depth`.
+
+    Example:
+        >>> hit = SearchEngine("my.index").search("river", mode="hybrid")[0]
+        >>> hit.stages["lexical"].rank
+        1
     """
 
     rank: int | None
@@ -95,6 +105,11 @@ class HitAnswer:
         start: Index of the first character of the answer in `Hit.text`.
         end: Index after the last character of the answer.
         score: Probability of the answer, from 0 to 1, by the model that answers questions.
+
+    Example:
+        >>> answer = HitAnswer("river", start=2, end=7, score=0.9)
+        >>> "A river turns the wheel."[answer.start : answer.end]
+        'river'
     """
 
     text: str
@@ -131,6 +146,11 @@ class Hit:
         stages: The document's rank and score by stage name, in every stage that returned it.
         answer: The answer that a model for questions found in the passage; None: it found no
             answer, or the search has no such model.
+
+    Example:
+        >>> hit = SearchEngine("my.index").search("river wheel")[0]
+        >>> hit.doc_id, hit.metadata["year"]
+        ('mill', 1850)
     """
 
     rank: int
@@ -176,6 +196,10 @@ class RowCounts:
         duplicate: Rows whose id the index already holds with the same content; nothing was done.
         rejected: Rows that could not be read. If rows may not replace documents, also rows whose
             id the index holds with other content.
+
+    Example:
+        >>> RowCounts(indexed=3, replaced=1).read
+        4
     """
 
     indexed: int = 0

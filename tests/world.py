@@ -23,7 +23,7 @@ class World:
     """The small world's folder, and its models, each trained when a test first asks for it."""
 
     def __init__(self, folder: Path) -> None:
-        self.small = small = _small_world()
+        self.small = small = small_world()
         self.folder = small.write_world(folder)
         told(*small.train_tokenizer(folder))
         self._lines: dict[str, list[object]] = small.trainers(folder, 30)
@@ -73,7 +73,7 @@ def ids(hits: Iterable[Hit]) -> list[str]:
     return [hit.doc_id for hit in hits]
 
 
-def _small_world() -> ModuleType:
+def small_world() -> ModuleType:
     """Load `benchmarks/small_world.py`, whose folder is no package."""
     path = ROOT / "benchmarks" / "small_world.py"
     spec = importlib.util.spec_from_file_location("small_world", path)

@@ -53,6 +53,10 @@ class Progress:
         unit: Plural name of the units, such as "docs".
         seconds: Seconds since the step began.
         finished: Whether the step has ended; a step that fails is never reported as finished.
+
+    Example:
+        >>> Progress("Embedding", done=40, total=100, unit="texts", seconds=2.0).done
+        40
     """
 
     name: str

@@ -114,6 +114,11 @@ class Embedder(EncodeMethods):
         CorpusError: The texts in ``calibrate`` cannot be read, or are too few.
         ModelError: The model cannot be found or loaded, or its vectors on this device differ too
             much from those on the CPU in fp32.
+
+    Example:
+        >>> embedder = Embedder("my-model", device="cpu")
+        >>> embedder.encode(["a cat", "the dog ran"]).shape
+        (2, 16)
     """
 
     def __init__(

@@ -45,7 +45,13 @@ class TokenizedTexts:
 
 
 class TextEmbedder(Protocol):
-    """Interface of objects that turn texts into vectors, such as `Embedder`."""
+    """Interface of objects that turn texts into vectors, such as `Embedder`.
+
+    Example:
+        >>> embedder: TextEmbedder = Embedder("my-model", device="cpu")
+        >>> embedder.encode_query("a cat").shape
+        (16,)
+    """
 
     @property
     def dim(self) -> int:

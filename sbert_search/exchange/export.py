@@ -85,6 +85,11 @@ def export_index(
             passages after the upload differs from that of the index.
         IndexStoreError: The index is an unfinished build, or cannot be read.
         OSError: The disk failed.
+
+    Example:
+        >>> report = export_index("my.index", "parquet", "vectors.parquet", replace=True)
+        >>> report.documents, report.passages
+        (3, 3)
     """
     started = time.perf_counter()
     if to not in TARGETS:

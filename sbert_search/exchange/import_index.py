@@ -214,6 +214,10 @@ def import_index(
         IndexStoreError: The folder cannot become an index.
         ModelMismatch: The vectors have another dimension than those of the model, or the source
             records that another model made them.
+
+    Example:
+        >>> len(import_index("vectors.parquet", model="hashing"))
+        3
     """
     path = Path(source)
     asked = SourceOptions(

@@ -40,6 +40,10 @@ class ExportReport:
         query: Python code that searches the files or the collection for a question. It ranks
             passages as the index does if the index is exact.
         seconds: Time of the export.
+
+    Example:
+        >>> export_index("my.index", "parquet", "out.parquet").fields
+        {'year': 'year'}
     """
 
     to: Target

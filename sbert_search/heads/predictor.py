@@ -76,6 +76,11 @@ class Predictor:
         ModelError: The model cannot be found or loaded, has no task head, or is a classifier that
             gives two classes the same name. Or its logits on this device differ too much from those
             on the CPU in fp32.
+
+    Example:
+        >>> model = Predictor("my-classifier", device="cpu")
+        >>> model.classify(["the cat sat"])[0].label
+        'no'
     """
 
     def __init__(

@@ -21,6 +21,11 @@ class TextLabel:
             probability is at least the model's threshold, most probable first (there may be none);
             otherwise ``label`` alone.
         scores: Probability of every class by name, or the number by the only label.
+
+    Example:
+        >>> [label] = Predictor("my-classifier", device="cpu").classify(["the cat sat"])
+        >>> sorted(label.scores)
+        ['maybe', 'no', 'yes']
     """
 
     label: str
@@ -47,6 +52,11 @@ class TextEntity:
         text: The text of the entity.
         score: Each word of the entity has a tag with a probability; this is the lowest of these
             probabilities, from 0 to 1.
+
+    Example:
+        >>> entity = TextEntity("loc", start=9, end=14, text="Paris", score=0.9)
+        >>> "It is in Paris."[entity.start : entity.end]
+        'Paris'
     """
 
     label: str
@@ -58,7 +68,13 @@ class TextEntity:
 
 @dataclass(frozen=True, slots=True)
 class TextEntities:
-    """The entities of a text, in order."""
+    """The entities of a text, in order.
+
+    Example:
+        >>> found = TextEntities((TextEntity("loc", 9, 14, "Paris", 0.9),))
+        >>> [entity.text for entity in found.entities]
+        ['Paris']
+    """
 
     entities: tuple[TextEntity, ...]
 
@@ -79,6 +95,11 @@ class TextAnswer:
         margin: Score of the best span minus the score of "no answer", in logits; 0 if the text has
             no tokens. There is no answer if the margin is below ``-no_answer_threshold`` of the
             `Predictor`.
+
+    Example:
+        >>> model = Predictor("my-answerer", device="cpu")
+        >>> model.answer([("what sat?", "the cat sat")])[0].text
+        'sat'
     """
 
     text: str

@@ -149,7 +149,13 @@ def answer_metrics(model: QuestionAnswerer, questions: Sequence[Question]) -> di
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerRecipe(HeadRecipe):
-    """All settings of a training run of a model that answers questions."""
+    """All settings of a training run of a model that answers questions.
+
+    Example:
+        >>> changes = ["data.train=squad.json", "windows.overlap=64"]
+        >>> load_recipe(AnswerRecipe, "qa", "squad", changes).windows.overlap
+        64
+    """
 
     data: HeadDataConfig
     windows: WindowConfig = field(default_factory=WindowConfig)
@@ -179,6 +185,12 @@ def train_answerer(
         ModelError: The encoder to start from cannot be loaded.
         TrainingError: As for `train.loop.loop.train`.
         CheckpointError: As for `train.loop.loop.train`.
+
+    Example:
+        >>> few = ["budget={steps=2}", "max_len=24", "model=my-model", "data.train=questions.jsonl"]
+        >>> recipe = load_recipe(AnswerRecipe, "qa", "squad", few)
+        >>> train_answerer(recipe, Path("run")).stopped
+        'budget'
     """
     with start_run(recipe, out, resume=resume, allow_inexact=allow_inexact) as run:
         data, windows = recipe.data, recipe.windows

@@ -95,7 +95,13 @@ class ClassifyDataConfig(HeadDataConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class ClassifyRecipe(HeadRecipe):
-    """All settings of a training run of a classifier of texts."""
+    """All settings of a training run of a classifier of texts.
+
+    Example:
+        >>> changes = ["data.train=classes.jsonl", "tune=head"]
+        >>> load_recipe(ClassifyRecipe, "classify", "sst2", changes).tune
+        'head'
+    """
 
     task: LabelKind = "class"  # label of a text: one class, any number of classes, or a number
     data: ClassifyDataConfig
@@ -141,6 +147,13 @@ def train_classifier(
         TrainingError: As for `train.loop.loop.train`; or all training rows have the same label,
             or all dev rows the same number.
         CheckpointError: As for `train.loop.loop.train`.
+
+    Example:
+        >>> few = ["budget={steps=2}", "max_len=24", "model=my-model", "data.train=classes.jsonl"]
+        >>> few += ["data.labels=[]"]
+        >>> recipe = load_recipe(ClassifyRecipe, "classify", "sst2", few)
+        >>> train_classifier(recipe, Path("run")).stopped
+        'budget'
     """
     with start_run(recipe, out, resume=resume, allow_inexact=allow_inexact) as run:
         rows, dev = _read(recipe)

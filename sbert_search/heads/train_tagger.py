@@ -71,7 +71,13 @@ class TagDataConfig(HeadDataConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class TagRecipe(HeadRecipe):
-    """All settings of a training run of a tagger."""
+    """All settings of a training run of a tagger.
+
+    Example:
+        >>> changes = ["data.train=tags.jsonl", "crf=true"]
+        >>> load_recipe(TagRecipe, "tag", "wnut17", changes).crf
+        True
+    """
 
     data: TagDataConfig
     crf: bool = False  # score neighbouring tags, and forbid those that the scheme forbids
@@ -106,6 +112,12 @@ def train_tagger(
         TrainingError: As for `train.loop.loop.train`; or no token is in an entity, or an entity
             has a type that is not in ``data.types``.
         CheckpointError: As for `train.loop.loop.train`.
+
+    Example:
+        >>> few = ["budget={steps=2}", "max_len=24", "model=my-model", "data.train=tags.jsonl"]
+        >>> recipe = load_recipe(TagRecipe, "tag", "wnut17", few)
+        >>> train_tagger(recipe, Path("run")).stopped
+        'budget'
     """
     with start_run(recipe, out, resume=resume, allow_inexact=allow_inexact) as run:
         rows, dev = _read(recipe)

@@ -31,6 +31,10 @@ class Page:
         documents: The documents, in the order in which they were added.
         after: Row of the first passage of the last document. It is the argument ``after`` of the
             next call of `Index.scroll`. None: there are no more documents.
+
+    Example:
+        >>> Index.open("my.index").scroll(2).documents[1].doc_id
+        'bread'
     """
 
     documents: list[Document]

@@ -40,6 +40,10 @@ class FacetRange:
             In the last range, this is the highest value, which is counted there.
         count: Number of documents with a value in the range. In a column of lists, a document
             counts once for each of its values in the range.
+
+    Example:
+        >>> FacetRange(low=1850, high=1900, count=3).count
+        3
     """
 
     low: Ordered

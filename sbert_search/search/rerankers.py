@@ -73,6 +73,11 @@ class Reranker:
         ConfigError: A setting is invalid.
         ModelError: The model cannot be found or loaded, is not a cross-encoder, or its scores on
             this device differ too much from those on the CPU in fp32.
+
+    Example:
+        >>> reranker = Reranker("my-reranker", device="cpu")
+        >>> reranker.predict([("cat", "the cat sat"), ("cat", "a dog ran")]).shape
+        (2,)
     """
 
     def __init__(

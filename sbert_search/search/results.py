@@ -39,6 +39,11 @@ class Hits(list[Hit]):
         commit: Number of commits of the index up to the state that was searched; 0 if unknown.
         missing: Names of the shards that did not answer, so that their documents may be absent.
             Only a search on a cluster that allows partial answers can have such shards.
+
+    Example:
+        >>> hits = SearchEngine("my.index").search("river wheel", k=2)
+        >>> len(hits), hits.mode
+        (2, 'hybrid')
     """
 
     def __init__(

@@ -41,6 +41,12 @@ class FieldNames:
 
     Raises:
         ConfigError: A field is named twice.
+
+    Example:
+        >>> rows = [{"key": "mill", "body": "A river turns the wheel."}]
+        >>> names = FieldNames(id="key", text="body")
+        >>> "mill" in Index.build(rows, model="hashing", fields=names)
+        True
     """
 
     id: _Name = None

@@ -54,7 +54,13 @@ FIRST = "first"  # subfolder of the preliminary run, `BiEncoderRecipe.first`
 
 @dataclass(frozen=True, kw_only=True)
 class BiEncoderRecipe(TrainConfig):
-    """All settings of a training run of a sentence encoder."""
+    """All settings of a training run of a sentence encoder.
+
+    Example:
+        >>> changes = ["data.train=sts.jsonl", "optim.lr=3e-5"]
+        >>> load_recipe(BiEncoderRecipe, "bi-encoder", "stsb", changes).optim.lr
+        3e-05
+    """
 
     data: DataConfig
     loss: LossConfig
@@ -119,6 +125,12 @@ def train_bi_encoder(
             or the loss has a teacher and rows have different numbers of texts.
         CheckpointError: There is no usable checkpoint to resume from, ``out`` holds another run, or
             a write failed.
+
+    Example:
+        >>> few = ["budget={steps=2}", "max_len=24", "model=my-model", "data.train=sts.jsonl"]
+        >>> recipe = load_recipe(BiEncoderRecipe, "bi-encoder", "stsb", few)
+        >>> train_bi_encoder(recipe, Path("run")).stopped
+        'budget'
     """
     _check_form(recipe)
     _check_mining(recipe)

@@ -76,7 +76,13 @@ _LOSSES_OF_TASK: Mapping[PairTask, tuple[LossName, ...]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class CrossEncoderRecipe(TrainConfig):
-    """All settings of a training run of a cross-encoder."""
+    """All settings of a training run of a cross-encoder.
+
+    Example:
+        >>> changes = ["data.train=sts.jsonl", "max_len=64"]
+        >>> load_recipe(CrossEncoderRecipe, "cross-encoder", "stsb", changes).max_len
+        64
+    """
 
     task: PairTask  # what the model predicts
     loss: LossName  # loss of the predictions; each task has its own losses
@@ -157,6 +163,12 @@ def train_cross_encoder(
             score.
         CheckpointError: There is no usable checkpoint to resume from, ``out`` holds another run, or
             a write failed.
+
+    Example:
+        >>> few = ["budget={steps=2}", "max_len=24", "model=my-model", "data.train=sts.jsonl"]
+        >>> recipe = load_recipe(CrossEncoderRecipe, "cross-encoder", "stsb", few)
+        >>> train_cross_encoder(recipe, Path("run")).stopped
+        'budget'
     """
     with start_run(recipe, out, resume=resume, allow_inexact=allow_inexact) as run:
         return run.train(_training(recipe, out, run.ranks))

@@ -69,6 +69,10 @@ class PretrainRecipe(TrainConfig):
         segments: How the text is cut into examples.
         mask: Which tokens are masked.
         objective: The objective and its weights.
+
+    Example:
+        >>> load_recipe(PretrainRecipe, "pretrain", "bert", ["size=mini"]).model.layers
+        4
     """
 
     size: str | None = None
@@ -137,6 +141,12 @@ def pretrain(
         ModelError: A model or tokenizer cannot be loaded, or the two do not match.
         TrainingError: As for `train.loop.loop.train`.
         CheckpointError: As for `train.loop.loop.train`.
+
+    Example:
+        >>> few = ["budget={steps=2}", "size=tiny", "tokenizer=tokens", "data.train=corpus.jsonl"]
+        >>> recipe = load_recipe(PretrainRecipe, "pretrain", "bert", few)
+        >>> pretrain(recipe, Path("run")).stopped
+        'budget'
     """
     with start_run(recipe, out, resume=resume, allow_inexact=allow_inexact) as run:
         return run.train(_training(recipe, out, run.ranks))

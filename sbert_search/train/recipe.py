@@ -47,6 +47,11 @@ def load_recipe(cls: type[T], kind: Kind, recipe: str, overrides: Iterable[str] 
 
     Raises:
         ConfigError: There is no such recipe, size or setting; the message suggests the nearest.
+
+    Example:
+        >>> changes = ["data.train=nli.jsonl", "budget.epochs=2"]
+        >>> load_recipe(BiEncoderRecipe, "bi-encoder", "nli", changes).budget.epochs
+        2.0
     """
     return from_mapping(cls, read_recipe(kind, recipe, overrides))
 

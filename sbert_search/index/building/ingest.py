@@ -83,6 +83,10 @@ class IngestReport:
         lost_tokens: Number of tokens that were cut off from these passages.
         seconds: Time from the first row read to the last commit.
         rejects_file: File that lists the rejected rows; None when there are none.
+
+    Example:
+        >>> Index.open("my.index").add([{"_id": "rain", "text": "Rain falls."}]).passages
+        1
     """
 
     counts: RowCounts

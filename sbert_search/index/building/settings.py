@@ -102,6 +102,10 @@ class ReadSettings:
         ConfigError: A field has a value of another type, a column type is unknown,
             ``column_types`` has a column that ``metadata_fields`` leaves out, a number is out of
             range, or ``chunk_overlap`` is more than half of ``chunk_tokens``.
+
+    Example:
+        >>> ReadSettings(metadata_fields=["year"], column_types={"year": "int"}).on_truncate
+        'warn'
     """
 
     fields: FieldNames = FieldNames()  # noqa: RUF009 (frozen)
@@ -180,6 +184,11 @@ class BuildSettings(ReadSettings):
         dtype: Type of the stored vectors.
         spec: How vectors are searched.
         lexical: Settings of lexical search. None: an index for dense search only.
+
+    Example:
+        >>> settings = BuildSettings(dtype="float16", spec=IndexSpec(factory="IVF64,Flat"))
+        >>> settings.spec.factory
+        'IVF64,Flat'
     """
 
     on_truncate: OnTruncate = "chunk"

@@ -58,6 +58,11 @@ class SyncReport:
         documents: Number of documents of the index after the sync; in a dry run, before the sync.
         dry_run: Whether the sync only reported what it would do.
         seconds: Time of the whole sync.
+
+    Example:
+        >>> index = Index.build("notes", model="hashing")
+        >>> index.sync("notes").unchanged
+        1
     """
 
     added: tuple[str, ...] = ()

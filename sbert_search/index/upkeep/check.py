@@ -41,6 +41,10 @@ class CheckReport:
         strays: Files that the manifest does not name; they are harmless, and `repair` removes them.
         n_files: Number of files hashed.
         size_bytes: Bytes of the files hashed.
+
+    Example:
+        >>> Index.open("my.index").check().problems
+        ()
     """
 
     problems: tuple[CorruptIndex, ...]

@@ -49,6 +49,11 @@ class IndexInfo:
         tuning: Result of the last tuning; None if the index was not tuned.
         advice: The reason to compact the index, or "".
         shards: Number of shards; None: the index is not sharded.
+
+    Example:
+        >>> info = Index.open("my.index").info()
+        >>> info.documents, info.factory
+        (3, 'Flat')
     """
 
     path: str
@@ -137,6 +142,10 @@ class DriftReport:
 
     Source: the imbalance factor of Jegou et al. 2011, Product quantization for nearest neighbor
     search, section IV-D.
+
+    Example:
+        >>> Index.open("my.index").drift().actions
+        ()
     """
 
     segments: int

@@ -85,6 +85,11 @@ class AnisotropyReport:
         remedies: The fitted maps, by name.
         code: Version and commit of this package.
         machine: The machine of the analysis.
+
+    Example:
+        >>> texts = [f"{a} {b}" for a in ("cat", "dog", "sun") for b in ("sat", "ran", "far", "on")]
+        >>> len(analyze_anisotropy("my-model", texts, device="cpu").layers)
+        3
     """
 
     model: str
@@ -274,6 +279,11 @@ def analyze_anisotropy(
 
     Sources: Ethayarajh 2019 (arXiv:1909.00512), Timkey & van Schijndel 2021 (arXiv:2109.04404),
     Mu & Viswanath 2018 (arXiv:1702.01417), Su et al. 2021 (arXiv:2103.15316).
+
+    Example:
+        >>> texts = [f"{a} {b}" for a in ("cat", "dog", "sun") for b in ("sat", "ran", "far", "on")]
+        >>> sorted(analyze_anisotropy("my-model", texts, device="cpu").remedies)
+        ['all-but-the-top', 'standardising', 'whitening']
     """
     seed = options.get("seed", 0)
     tasks = _tasks(options)

@@ -173,6 +173,13 @@ def save_with_map(model: str | Path | None, remedy: LinearMap, out: str | Path) 
 
     Raises:
         ModelError: The model cannot be loaded, or the folder already contains a model.
+
+    Example:
+        >>> texts = [f"{a} {b}" for a in ("cat", "dog", "sun") for b in ("sat", "ran", "far", "on")]
+        >>> report = analyze_anisotropy("my-model", texts, device="cpu")
+        >>> save_with_map("my-model", report.remedies["standardising"], "copy")
+        >>> Embedder("copy", device="cpu").dim
+        16
     """
     folder, _ = open_folder(model)
     old = BiEncoder.from_folder(folder)

@@ -48,6 +48,10 @@ class HeadReport:
         heads: Figures of each head over these tokens.
         pruning: Importance of heads, and scores without the least important ones; None if the model
             has no usable head for masked-language modelling and no scored pairs were given.
+
+    Example:
+        >>> len(analyze_heads("my-model", ["the cat sat", "a dog ran"], device="cpu").heads)
+        4
     """
 
     model: str
@@ -117,6 +121,10 @@ def analyze_heads(
         ModelError: The model cannot be found or loaded, or has an unsupported architecture.
 
     Sources: Clark et al. 2019 (arXiv:1906.04341), Michel et al. 2019 (arXiv:1905.10650).
+
+    Example:
+        >>> analyze_heads("my-model", ["the cat sat", "a dog ran"], device="cpu").tokens
+        6
     """
     seed, device = options.get("seed", 0), options.get("device", "auto")
     name, encoder, tokenizer = open_encoder(model, device)

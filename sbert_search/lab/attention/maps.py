@@ -148,6 +148,11 @@ class AttentionMaps:
         probabilities: Float32 (layers, heads, length, length). Entry (l, h, i, j) is how much token
             i attends to token j; each row adds up to 1.
         heads: Figures of each head for this text.
+
+    Example:
+        >>> maps = analyze_attention("my-model", "the cat sat", device="cpu")
+        >>> maps.tokens
+        ('[CLS]', 'the', 'cat', 'sat', '[SEP]')
     """
 
     model: str
@@ -226,6 +231,11 @@ def analyze_attention(
         ConfigError: The text is blank or gives no tokens, or the device is not available.
         CorpusError: A text has a lone surrogate.
         ModelError: The model cannot be found or loaded, or has an unsupported architecture.
+
+    Example:
+        >>> maps = analyze_attention("my-model", "the cat sat", device="cpu")
+        >>> maps.probabilities.shape  # layers, heads, tokens, tokens
+        (2, 2, 5, 5)
     """
     name, encoder, tokenizer = open_encoder(model, options.get("device", "auto"))
     for shown, each in (("TEXT", text), ("TEXT2", second)):

@@ -74,6 +74,10 @@ def analyze_errors(run: str | Path, **options: Unpack[ErrorOptions]) -> list[Err
         EvaluationError: A record cannot be read, is not of the kind retrieval or sts, or lacks the
             metric; a run file is absent; no query has a relevant document; or the data are not
             those of the run.
+
+    Example:
+        >>> [report.task for report in analyze_errors("my-run", worst=5)]
+        ['sts']
     """
     path = Path(run)
     folder = path if path.is_dir() else path.parent

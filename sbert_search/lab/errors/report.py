@@ -69,6 +69,11 @@ class ErrorReport:
         language: Language in which words are compared, as in `ErrorOptions`.
         slices: Groups of items with similar values of a feature, compared with the other items.
         worst: The worst items, the worst first.
+
+    Example:
+        >>> [report] = analyze_errors("my-run")
+        >>> report.items, report.higher_is_better
+        (64, False)
     """
 
     task: str
@@ -175,7 +180,12 @@ def require_other_folder(run: str | Path, out: str | Path) -> None:
 
 
 def write_errors(reports: Sequence[ErrorReport], out: str | Path) -> list[Path]:
-    """Write ``errors-TASK.json``, ``.svg`` and ``.html`` for each task; return their paths."""
+    """Write ``errors-TASK.json``, ``.svg`` and ``.html`` for each task; return their paths.
+
+    Example:
+        >>> [path.suffix for path in write_errors(analyze_errors("my-run"), "out")]
+        ['.json', '.svg', '.html']
+    """
     written = []
     for report in reports:
         texts = {

@@ -108,6 +108,11 @@ def map_index(
         EvaluationError: The index has fewer than 3 documents.
         IndexStoreError: The index cannot be opened, or is an unfinished build.
         ModelError: The model of the index, which ``queries`` need, cannot be loaded.
+
+    Example:
+        >>> drawn = map_index("my.index", neighbours=2, clusters=1)
+        >>> drawn.layout.shape
+        (3, 2)
     """
     settings = replace(settings or MapSettings(), **keywords)
     require_layout_library()

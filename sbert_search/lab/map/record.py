@@ -169,6 +169,10 @@ class CorpusMap:
         group: Number of each document's group of near-duplicates, int32 (n,); -1 for a
             document without near-duplicates.
         queries: Hits of the queries that are marked on the map.
+
+    Example:
+        >>> map_index("my.index", neighbours=2, clusters=1).doc_ids
+        ['mill', 'bread', 'moon']
     """
 
     index: str

@@ -202,6 +202,11 @@ def write_map(drawn: CorpusMap, folder: str | Path, *, parquet: bool = False) ->
     Raises:
         ConfigError: The folder is a file, or belongs to the index.
         OSError: The disk failed while a file was written; an older file of that name is unchanged.
+
+    Example:
+        >>> drawn = map_index("my.index", neighbours=2, clusters=1)
+        >>> [path.name for path in write_map(drawn, "out")]
+        ['map.html', 'map.json']
     """
     folder = Path(folder)
     require_folder(folder, Path(drawn.index))

@@ -29,6 +29,10 @@ class MapSettings:
 
     Raises:
         ConfigError: A value is out of range.
+
+    Example:
+        >>> MapSettings(clusters=8, neighbours=30).duplicates
+        0.95
     """
 
     points: Annotated[int, Bounds(FEWEST_DOCUMENTS, 1_000_000)] = 100_000

@@ -72,6 +72,10 @@ class VariantsRecipe:
         sts: Test tasks or files of scored pairs.
         retrieval: Test tasks or BEIR folders.
         classify: Test tasks or files of labelled texts, for ``classifier``.
+
+    Example:
+        >>> VariantsRecipe(corpus=("corpus.jsonl",), held_out=("texts.jsonl",), tokens=1000).size
+        'mini'
     """
 
     corpus: tuple[str, ...]
