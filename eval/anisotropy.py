@@ -29,7 +29,7 @@ from sbert_search.base.files import replace_file
 from sbert_search.base.machine import made_with
 from sbert_search.embed.cache import CachedEmbedder
 from sbert_search.embed.embedder import Embedder
-from sbert_search.evaluate.compare import compare_runs
+from sbert_search.evaluate.comparison import compare_runs
 from sbert_search.evaluate.report import write_reports
 from sbert_search.evaluate.retrieval import evaluate_retrieval
 from sbert_search.evaluate.similarity import evaluate_sts

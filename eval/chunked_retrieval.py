@@ -36,7 +36,7 @@ from sbert_search.base.files import replace_file
 from sbert_search.base.machine import made_with
 from sbert_search.base.progress import note
 from sbert_search.embed.embedder import Embedder
-from sbert_search.evaluate.compare import compare_runs
+from sbert_search.evaluate.comparison import compare_runs
 from sbert_search.evaluate.manifest import read_evaluation
 from sbert_search.evaluate.metrics.ranking import score_run
 from sbert_search.evaluate.metrics.significance import (

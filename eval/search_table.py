@@ -28,7 +28,7 @@ from sbert_search.config import from_mapping, to_mapping
 from sbert_search.embed.cache import CachedEmbedder
 from sbert_search.embed.embedder import Embedder
 from sbert_search.embed.protocol import TextEmbedder
-from sbert_search.evaluate.compare import ALPHA, compare_runs
+from sbert_search.evaluate.comparison import ALPHA, compare_runs
 from sbert_search.evaluate.manifest import Evaluation, read_evaluation
 from sbert_search.evaluate.metrics.significance import holm
 from sbert_search.evaluate.report import write_reports

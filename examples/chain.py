@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from sbert_search.text.docstrings import stdlib_documents
+from sbert_search import stdlib_documents
 
 
 def sbert_search(*arguments: object) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares the names wi
     from sbert_search.exchange import *  # noqa: F403
     from sbert_search.heads import *  # noqa: F403
     from sbert_search.lab import *  # noqa: F403
+    from sbert_search.text.docstrings import stdlib_documents as stdlib_documents
     from sbert_search.text.fields import FieldNames as FieldNames
     from sbert_search.embed.arguments import ModelLike as ModelLike
     from sbert_search.embed.embedder import Embedder as Embedder
@@ -80,11 +81,14 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares the names wi
     from sbert_search.train.bi_encoder import train_bi_encoder as train_bi_encoder
     from sbert_search.train.cross_encoder import CrossEncoderRecipe as CrossEncoderRecipe
     from sbert_search.train.cross_encoder import train_cross_encoder as train_cross_encoder
+    from sbert_search.train.fine_tune import FineTuned as FineTuned
+    from sbert_search.train.fine_tune import fine_tune as fine_tune
     from sbert_search.train.pretrain import PretrainRecipe as PretrainRecipe
     from sbert_search.train.pretrain import pretrain as pretrain
     from sbert_search.train.recipe import load_recipe as load_recipe
 
 _NAMES_IN = {
+    "text.docstrings": ["stdlib_documents"],
     "text.fields": ["FieldNames"],
     "embed.arguments": ["ModelLike"],
     "embed.embedder": ["Embedder"],
@@ -130,6 +134,7 @@ _NAMES_IN = {
     "search.facets": ["Facet", "FacetRange"],
     "train.bi_encoder": ["BiEncoderRecipe", "train_bi_encoder"],
     "train.cross_encoder": ["CrossEncoderRecipe", "train_cross_encoder"],
+    "train.fine_tune": ["FineTuned", "fine_tune"],
     "train.pretrain": ["PretrainRecipe", "pretrain"],
     "train.recipe": ["load_recipe"],
 }

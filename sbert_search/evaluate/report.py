@@ -92,6 +92,9 @@ _EXPLAINED: Mapping[Kind, str] = {
     f"{_OF_MEAN}queries.",
     "nli": "Accuracy over the pairs; balanced: the mean of the per-label accuracies."
     f" {_OF_MEAN}pairs.",
+    "binary": "F1, precision and recall of the pairs with the label 1, at the threshold of the "
+    "score with the highest F1; accuracy at its own; AP, the average precision, at none. "
+    "The interval is a percentile bootstrap interval over the pairs.",
     "triplets": "Share of the triplets whose anchor is nearer to its positive than to all "
     f"negatives, by Euclidean distance and by cosine. {_OF_MEAN}triplets.",
     "classify": "Accuracy, macro F1 and Matthews correlation over the texts; for several classes, "

@@ -26,13 +26,23 @@ from sbert_search.evaluate.metrics.ranking import DEFAULT_MEASURES, mean, score_
 from sbert_search.evaluate.tasks import EvalTask
 from sbert_search.index.building.build import BuildSettings, build_index
 from sbert_search.index.index import Index
-from sbert_search.records import Qrels, Query, Run
+from sbert_search.models.loading.identity import ModelIdentity
+from sbert_search.records import Qrels, Query, Run, Triplet
 from sbert_search.search.candidates import candidates_of
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.fusion import fuse
 from sbert_search.search.options import MAX_RERANK_DEPTH, Fusion, SearchOptions
-from sbert_search.search.rerankers import BestWindow
-from sbert_search.text.labelled.retrieval import is_own_document, read_qrels, read_queries
+from sbert_search.search.ordering import PairScorer
+from sbert_search.text.formats.rows import excerpt
+from sbert_search.text.labelled.pairs import read_triplets
+from sbert_search.text.labelled.retrieval import (
+    collection_of_pairs,
+    fold_case_and_space,
+    is_own_document,
+    read_qrels,
+    read_queries,
+)
+from sbert_search.text.spool import Sources
 
 OWN_DOCUMENTS = "queries whose own document is left out"
 """The count in evaluations."""
@@ -79,9 +89,9 @@ def evaluate_retrieval(
     embedder: TextEmbedder,
     *,
     data: Path,
-    index: Path | None = None,
+    index: Path | Index | None = None,
     search: SearchOptions | None = None,
-    reranker: BestWindow | None = None,
+    reranker: PairScorer | None = None,
     seed: int = 0,
 ) -> Evaluation:
     """Search a collection with its judged queries and compute the metrics of the rankings.
@@ -89,6 +99,10 @@ def evaluate_retrieval(
     Documents with equal scores are ordered by a hash of query and document, and not as in the
     collection, in which relevant documents often come first: a model that gives all texts one
     vector would then get the best metrics.
+
+    The data are a BEIR folder, or a file of pairs of a query and a relevant text, perhaps with
+    negatives. The collection of pairs is that of `collection_of_pairs` or, with ``index``, that
+    index, whose documents are named by their texts or ids.
 
     ``index`` None: an index with exact search is built in a temporary folder. ``task.depth`` is the
     number of documents found for a query. The reranker gets the first ``search.rerank_depth`` of
@@ -99,11 +113,20 @@ def evaluate_retrieval(
     if reranker is not None and search.rerank_depth < 1:
         raise QueryError(f"rerank_depth is {search.rerank_depth}; it must be at least 1.")
     folder = data / task.path
-    tracker = EvaluationTracker(task, data, seed=seed, files=collection_files(task, folder))
-    qrels = read_qrels(folder, task.split)
-    queries = _judged_queries(task, folder, qrels)
+    of_pairs = folder.is_file()
+    files = [folder] if of_pairs else collection_files(task, folder)
+    tracker = EvaluationTracker(task, data, seed=seed, files=files)
+    rows: Sources = folder
+    if of_pairs:
+        pairs = read_triplets(folder, allow_pairs=True)
+        rows, queries, qrels = collection_of_pairs(pairs)
+    else:
+        qrels = read_qrels(folder, task.split)
+        queries = _judged_queries(task, folder, qrels)
     tracker.lap("read")
-    with _open_or_build(task, folder, embedder, index) as (opened, build_counts):
+    with _open_or_build(task, rows, embedder, index) as (opened, build_counts):
+        if of_pairs and index is not None:
+            qrels = _qrels_in(opened, pairs, queries)
         depth = min(search.rerank_depth, task.depth)  # the reranker adds no documents to the run
         search = replace(search.for_index(opened.state), rerank_depth=depth)
         own = own_documents(opened, queries, qrels, task.ignore_identical_ids)
@@ -139,6 +162,29 @@ def evaluate_retrieval(
     )
 
 
+def _qrels_in(index: Index, pairs: Sequence[Triplet], queries: Sequence[Query]) -> Qrels:
+    """Return the judgements of pairs whose positives are texts or ids of an index's documents."""
+    wanted = {pair.positive for pair in pairs}
+    found = {text: text for text in wanted if text in index}
+    folded = {fold_case_and_space(text): text for text in wanted - found.keys()}
+    for document in index if folded else ():
+        for text in (document.text, document.full_text):
+            if (known := folded.get(fold_case_and_space(text))) is not None:
+                found.setdefault(known, document.doc_id)
+    for pair in pairs:
+        if pair.positive not in found:
+            raise EvaluationError(
+                f"{pair.source}: {excerpt(pair.positive)} is neither the text nor the id of a "
+                f"document of {index.path}; add it to the index, or evaluate the model without an "
+                "index."
+            )
+    ids = {query.text: query.query_id for query in queries}
+    qrels: dict[str, dict[str, int]] = {query.query_id: {} for query in queries}
+    for pair in pairs:
+        qrels[ids[pair.anchor]][found[pair.positive]] = 1
+    return qrels
+
+
 def _put_first(reranked: Run, retrieved: Run, depth: int) -> dict[str, dict[str, float]]:
     """Put the first ``depth`` documents of each query into the reranked order, before the others.
 
@@ -157,7 +203,7 @@ def _put_first(reranked: Run, retrieved: Run, depth: int) -> dict[str, dict[str,
 
 
 def _settings(
-    index: Index, search: SearchOptions, depth: int, reranker: BestWindow | None
+    index: Index, search: SearchOptions, depth: int, reranker: PairScorer | None
 ) -> dict[str, object]:
     """Return the settings on which the scores depend, without those of unused stages."""
     stored = index.state.manifest
@@ -185,32 +231,35 @@ def _settings(
     if search.mode == "hybrid":
         settings |= {f"fusion {name}": value for name, value in fusion.items()}
     if reranker is not None:
-        identity = reranker.identity
+        identity: ModelIdentity | None = getattr(reranker, "identity", None)
+        name = type(reranker).__name__ if identity is None else Path(identity.name).name
         settings |= {
-            "reranker": Path(identity.name).name,
-            "reranker weights sha256": identity.weights_sha256,
+            "reranker": name,
+            "reranker weights sha256": identity.weights_sha256 if identity else "",
             "rerank depth": search.rerank_depth,
             "rerank weight": weight,
-            "rerank windows": reranker.most,
+            "rerank windows": getattr(reranker, "most", 1),
         }
     return settings
 
 
 @contextmanager
 def _open_or_build(
-    task: EvalTask, folder: Path, embedder: TextEmbedder, index: Path | None
+    task: EvalTask, rows: Sources, embedder: TextEmbedder, index: Path | Index | None
 ) -> Iterator[tuple[Index, dict[str, int]]]:
     """Open an index, or build one with exact search that goes with the context."""
     if index is not None:
-        opened = Index.open(index)
+        opened = index if isinstance(index, Index) else Index.open(index)
         if not len(opened):
-            raise EvaluationError(f"{index} holds no documents; add those of {task.name} first.")
+            raise EvaluationError(
+                f"{opened.path} holds no documents; add those of {task.name} first."
+            )
         yield opened, {}
         return
     with tempfile.TemporaryDirectory(prefix="sbert-search-eval-") as scratch:
         out = Path(scratch) / "index"
         settings = BuildSettings(on_error=task.on_error, on_truncate="warn")
-        report = build_index(folder, out, lambda: embedder, settings)
+        report = build_index(rows, out, lambda: embedder, settings)
         yield Index.open(out), {"documents truncated": report.truncated}
 
 

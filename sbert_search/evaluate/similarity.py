@@ -12,11 +12,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from sbert_search.embed.protocol import TextEmbedder, TokenizedTexts, Vectors
 from sbert_search.errors import EvaluationError
 from sbert_search.evaluate.manifest import Evaluation, EvaluationTracker
+from sbert_search.evaluate.metrics.classification import (
+    COUNTS,
+    average_precision,
+    best_thresholds,
+    f1,
+    share,
+)
 from sbert_search.evaluate.metrics.correlation import pearson, spearman
 from sbert_search.evaluate.metrics.isotropy import alignment, uniformity, unit_rows
 from sbert_search.evaluate.tasks import EvalTask
@@ -92,6 +99,67 @@ def evaluate_sts(
     )
 
 
+def evaluate_binary(
+    task: EvalTask, model: TextEmbedder | Reranker, *, data: Path, seed: int = 0
+) -> Evaluation:
+    """Tell pairs with the label 1 from those with 0 by the similarity that a model predicts.
+
+    F1, precision and recall are those at the threshold with the highest F1, accuracy is that at its
+    own best threshold, and AP, the average precision, needs none. Thresholds that were chosen on
+    the same pairs flatter a model a little; use them on other pairs.
+    """
+    tracker, names = EvaluationTracker(task, data, seed=seed), task.columns
+    pairs = read_pairs(
+        data / task.path, text1=names.text1, text2=names.text2, label=names.label, need=["label"]
+    )
+    gold = np.array([_zero_or_one(pair) for pair in pairs])
+    if gold.min() == gold.max():
+        raise EvaluationError(
+            f"{task.name}: all pairs have the label {gold[0]:g}; pairs of both classes are needed."
+        )
+    if isinstance(model, Reranker):
+        predictions = _predict_by_score(pairs, model)
+    else:
+        predictions = _predict_by_cosine(pairs, 5 * gold, model)
+    scores = predictions.predicted.astype(np.float64)
+    tracker.lap("embed")
+    by_accuracy, by_f1 = best_thresholds(scores, gold)
+    right, called = (scores >= by_accuracy) == gold, (scores >= by_f1).astype(float)
+    per_item = {
+        "accuracy": right.astype(float),
+        **dict(zip(COUNTS, (called * gold, called, gold), strict=True)),
+        "predicted score": scores,
+    }
+    matched, predicted, positive = (per_item[name].sum() for name in COUNTS)
+    return tracker.finish(
+        model.identity,
+        scores={
+            "F1": float(f1(matched, predicted, positive)),
+            "precision": float(share(matched, predicted)),
+            "recall": float(share(matched, positive)),
+            "F1 threshold": by_f1,
+            "accuracy": float(right.mean()),
+            "accuracy threshold": by_accuracy,
+            "AP": float(average_precision(scores, gold)),
+        },
+        per_item={
+            name: dict(zip(map(str, range(len(pairs))), values.tolist(), strict=True))
+            for name, values in per_item.items()
+        },
+        counts={"pairs": len(pairs), "pairs with the label 1": int(gold.sum())},
+        settings={"similarity": "score" if isinstance(model, Reranker) else "cosine"},
+    )
+
+
+def _zero_or_one(pair: TextPair) -> float:
+    if pair.label not in ("0", "1"):
+        raise EvaluationError(
+            f"{pair.source}: the label {pair.label!r} is neither 0 nor 1. Give the pairs that "
+            "belong together the label 1 and the others 0; eval nli measures other classes."
+        )
+    return float(pair.label)
+
+
 @dataclass(frozen=True, slots=True)
 class Predictions:
     """The predictions of a model for pairs.
@@ -116,7 +184,7 @@ def _predict_by_score(pairs: Sequence[TextPair], model: Reranker) -> Predictions
 
 
 def _predict_by_cosine(
-    pairs: Sequence[TextPair], gold: Sequence[float], embedder: TextEmbedder
+    pairs: Sequence[TextPair], gold: ArrayLike, embedder: TextEmbedder
 ) -> Predictions:
     """Embed every distinct text once and compute the cosine of each pair.
 

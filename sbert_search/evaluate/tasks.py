@@ -11,8 +11,9 @@ from typing import Literal, NamedTuple
 from sbert_search.config import from_mapping, read_toml
 from sbert_search.errors import ConfigError, EvaluationError
 from sbert_search.models.loading.identity import sha256_of
+from sbert_search.text.sources import TABLES
 
-Kind = Literal["sts", "retrieval", "rerank", "nli", "triplets", "classify", "tag", "qa"]
+Kind = Literal["sts", "retrieval", "rerank", "nli", "binary", "triplets", "classify", "tag", "qa"]
 
 
 class KindFacts(NamedTuple):
@@ -26,9 +27,10 @@ class KindFacts(NamedTuple):
 
 KINDS: Mapping[Kind, KindFacts] = {
     "sts": KindFacts("Textual similarity", "a file of scored pairs", "pairs", "spearman"),
-    "retrieval": KindFacts("Retrieval", "a BEIR folder", "queries", "nDCG@10"),
+    "retrieval": KindFacts("Retrieval", "a BEIR folder or a file of pairs", "queries", "nDCG@10"),
     "rerank": KindFacts("Reranking", "a file of graded pairs", "queries", "MAP"),
     "nli": KindFacts("Natural language inference", "a file of labelled pairs", "pairs", "accuracy"),
+    "binary": KindFacts("Pairs of two classes", "a file of pairs labelled 0 or 1", "pairs", "F1"),
     "triplets": KindFacts("Triplets", "a file of triplets", "triplets", "accuracy"),
     "classify": KindFacts("Classification", "a file of labelled texts", "texts", "accuracy"),
     "tag": KindFacts("Entities", "a file of tagged sentences", "sentences", "F1"),
@@ -58,10 +60,11 @@ class EvalTask:
 
     Attributes:
         name: Name of the task; by default the file's name without its ending.
-        kind: ``sts`` (scored pairs), ``retrieval`` (a BEIR folder), ``rerank`` (pairs with a grade;
-            pairs with the same first text belong to one query), ``nli`` (pairs with a label),
-            ``triplets``, ``classify`` (texts with a label), ``tag`` (sentences with tags) or ``qa``
-            (questions).
+        kind: ``sts`` (scored pairs), ``retrieval`` (a BEIR folder, or a file of pairs of a query
+            and a relevant text), ``rerank`` (pairs with a grade; pairs with the same first text
+            belong to one query), ``nli`` (pairs with a label), ``binary`` (pairs with the label 0
+            or 1), ``triplets``, ``classify`` (texts with a label), ``tag`` (sentences with tags)
+            or ``qa`` (questions).
         path: Data file or BEIR folder, relative to the data folder.
         more: Further data files, whose rows follow those of ``path``. Only the tasks of task heads
             (``classify``, ``tag`` and ``qa``) read them.
@@ -185,7 +188,9 @@ def find_task(kind: Kind, name: str, *, split: str = "test") -> EvalTask:
         task = load_task(path if path.suffix == ".toml" else shipped)
     elif not path.exists():
         raise EvaluationError(f"{name} is not a file, a folder or a shipped task. {_remedy(kind)}")
-    elif path.is_dir() != (kind == "retrieval"):
+    elif path.is_dir() != (kind == "retrieval") and not (
+        kind == "retrieval" and path.name.endswith(TABLES)
+    ):
         raise EvaluationError(f"{name} is not {KINDS[kind].data}, which eval {kind} needs.")
     else:
         name_in_folder = path.resolve().name

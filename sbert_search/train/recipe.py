@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping
@@ -54,6 +55,23 @@ def load_recipe(cls: type[T], kind: Kind, recipe: str, overrides: Iterable[str] 
         2.0
     """
     return from_mapping(cls, read_recipe(kind, recipe, overrides))
+
+
+NAMED = {
+    "model": "model",
+    "data": "data.train",
+    "dev": "data.dev",
+    "epochs": "budget.epochs",
+    "batch_size": "batching.size",
+    "lr": "optim.lr",
+}
+"""Settings that most recipes have, by the names of their options and keywords."""
+
+
+def named_settings(values: Mapping[str, object]) -> list[str]:
+    """Return the overrides of settings that are given by the names of `NAMED`; None: not given."""
+    plain = {n: str(v) if isinstance(v, Path) else v for n, v in values.items() if v is not None}
+    return [f"{NAMED[n]}={json.dumps(value, ensure_ascii=False)}" for n, value in plain.items()]
 
 
 def read_recipe(kind: Kind, recipe: str, overrides: Iterable[str] = ()) -> dict[str, object]:

@@ -29,6 +29,7 @@ from sbert_search.train.loop.loop import train as run_loop
 from sbert_search.train.loop.objective import Batches, InBatchObjective, Objective
 from sbert_search.train.loop.resume import (
     differences,
+    goes_on,
     refuse_restart,
     require_agreement,
     resumes,
@@ -282,13 +283,13 @@ def start_run(
 ) -> Iterator[Run]:
     """Join the ranks of a run, lock its folder, and refuse to overwrite another run.
 
-    The run is resumed by ``resume``, or perhaps by torchrun.
+    The run is resumed by ``resume``, by torchrun, or if it has the same recipe.
     """
     settings = to_mapping(recipe)
     with join_ranks() as ranks, sole_run(out, ranks):
         # Under the lock, so that no other run adds a checkpoint later.
         require_agreement(ranks, {"recipe": settings, "out": str(out), "resume": resume})
-        resume = resume or resumes(ranks, out)
+        resume = resume or resumes(ranks, out) or goes_on(ranks, out, settings)
         if not resume:
             refuse_restart(out, settings)
         yield Run(recipe=recipe, out=out, ranks=ranks, resume=resume, allow_inexact=allow_inexact)

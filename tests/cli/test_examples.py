@@ -60,8 +60,8 @@ def test_every_example_is_a_sound_line_of_its_command(
         os.mkdir(folder)
     os.makedirs("runs/a")
     os.makedirs("runs/b")
-    Path("gone.txt").touch()
-    Path("my.toml").touch()
+    for file in ("gone.txt", "my.toml", "qrels.txt", "a.trec", "b.trec"):
+        Path(file).touch()
     if line.endswith("--help"):
         with pytest.raises(click.exceptions.Exit) as ended:
             parse(arguments_of(line))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from sbert_search.errors import EvaluationError, SbertSearchError
-from sbert_search.evaluate.compare import compare_runs
+from sbert_search.evaluate.comparison import compare_runs
 from sbert_search.evaluate.manifest import read_evaluation
 from sbert_search.evaluate.metrics.classification import COUNTS
 from sbert_search.evaluate.metrics.correlation import spearman

@@ -6,7 +6,7 @@ import pytest
 
 from sbert_search.embed.embedder import open_embedder
 from sbert_search.embed.protocol import TextEmbedder
-from sbert_search.evaluate.compare import judge, load_expected
+from sbert_search.evaluate.comparison import judge, load_expected
 from sbert_search.evaluate.retrieval import evaluate_retrieval
 from sbert_search.evaluate.similarity import evaluate_sts
 from sbert_search.evaluate.tasks import load_task

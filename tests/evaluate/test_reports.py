@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from sbert_search.config import from_mapping
-from sbert_search.evaluate.compare import load_expected
+from sbert_search.evaluate.comparison import load_expected
 from sbert_search.evaluate.manifest import read_evaluation
 from sbert_search.evaluate.metrics.correlation import spearman
 from sbert_search.evaluate.metrics.ranking import mean

@@ -14,7 +14,7 @@ from sbert_search.errors import (
     ModelMismatch,
     QueryError,
 )
-from sbert_search.evaluate.compare import ExpectedScore, ExpectedScores, judge
+from sbert_search.evaluate.comparison import ExpectedScore, ExpectedScores, judge
 from sbert_search.evaluate.manifest import Evaluation, read_evaluation
 from sbert_search.evaluate.metrics.ranking import score_run
 from sbert_search.evaluate.metrics.significance import mean_interval

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from sbert_search.errors import ConfigError, EvaluationError
-from sbert_search.evaluate.compare import ExpectedScore, Verdict, load_expected
+from sbert_search.evaluate.comparison import ExpectedScore, Verdict, load_expected
 from sbert_search.evaluate.tasks import (
     EvalSuite,
     EvalTask,

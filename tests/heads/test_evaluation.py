@@ -13,7 +13,7 @@ import torch
 from sklearn import metrics as sk
 
 from sbert_search.errors import CorpusError, EvaluationError
-from sbert_search.evaluate.compare import compare_runs
+from sbert_search.evaluate.comparison import compare_runs
 from sbert_search.evaluate.report import write_reports
 from sbert_search.evaluate.tasks import EvalTask, Kind, TaskColumns
 from sbert_search.heads.calibration import expected_calibration_error

@@ -33,6 +33,7 @@ from sbert_search import (
     Facet,
     FacetRange,
     FieldNames,
+    FineTuned,
     Fusion,
     Hit,
     HitAnswer,
@@ -71,13 +72,16 @@ from sbert_search import (
     TuneSettings,
     UnfinishedBuild,
     WeightsError,
+    fine_tune,
     load_recipe,
     pretrain,
     set_memory_limit,
     set_progress,
+    stdlib_documents,
     train_bi_encoder,
     train_cross_encoder,
 )
+from sbert_search.evaluate import Comparison, Evaluation, compare, evaluate, evaluate_run
 
 Floats = NDArray[np.float32]
 
@@ -194,6 +198,12 @@ def train() -> None:
     recipe = load_recipe(BiEncoderRecipe, "bi-encoder", "mnrl-nli", ["seed=1"])
     assert_type(recipe, BiEncoderRecipe)
     assert_type(train_bi_encoder(recipe, Path("run")).last, Path)
+    tuned = fine_tune([{"query": "mill", "positive": "A mill."}], "run", epochs=1)
+    assert_type(tuned, FineTuned)
+    assert_type(evaluate(tuned.model, "pairs.csv"), Evaluation)
+    assert_type(compare(evaluate(None, "data"), evaluate_run("a.trec", "qrels.txt")), Comparison)
+    assert_type(set_memory_limit(1 << 30), int | None)
+    assert_type(next(stdlib_documents()), Document)
     pairs = load_recipe(CrossEncoderRecipe, "cross-encoder", "nli")
     train_cross_encoder(pairs, Path("run"), resume=True)
     pretrain(load_recipe(PretrainRecipe, "pretrain", "bert-tiny"), Path("run"))

@@ -16,12 +16,84 @@ from sbert_search.cli.options.shared import index_embedder_options, model_option
 from sbert_search.config import to_mapping
 
 if TYPE_CHECKING:
-    from sbert_search.evaluate.compare import Comparison
+    from sbert_search.evaluate.comparison import Comparison
 
 
 _SHOWN = 5  # number of gains, of losses and of the entries of a list to print
 MAX_DRAWS = 1_000_000  # more draws take minutes and hardly change an interval
 _RUN = click.Path(exists=True, path_type=Path)
+
+
+_draws = click.option(
+    "--draws",
+    type=click.IntRange(100, MAX_DRAWS),
+    default=10_000,
+    show_default=True,
+    help="Number of random draws of each bootstrap and each randomisation test.",
+)
+
+
+@click.command()
+@click.argument("qrels", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument(
+    "runs", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path)
+)
+@click.option(
+    "--metric",
+    "metrics",
+    multiple=True,
+    help="Metric, such as nDCG@10 or recall@100; may be repeated. The runs are compared by the "
+    "first one.  [default: nDCG@10, recall@100, MRR@10 and MAP]",
+)
+@_draws
+@shared_options("seed", "quiet", "json")
+def run(
+    qrels: Path,
+    runs: tuple[Path, ...],
+    metrics: tuple[str, ...],
+    draws: int,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Measure and compare run files of any system.
+
+    QRELS are relevance judgements in TREC's or BEIR's format, and RUNS are files in TREC's format,
+    such as those of Anserini. The metrics are those of trec_eval, with 95 % intervals. Each further
+    run is compared with the first one as `eval compare` does.
+    """
+    from sbert_search.evaluate.comparison import compare, corrected_together
+    from sbert_search.evaluate.judged import evaluate_run
+
+    evaluations = [evaluate_run(path, qrels, metrics=metrics, seed=seed) for path in runs]
+    first, *others = evaluations
+    comparisons = corrected_together(
+        [compare(first, other, draws=draws, seed=seed) for other in others]
+    )
+    if as_json:
+        for path, evaluation in zip(runs, evaluations, strict=True):
+            found = {"scores": evaluation.scores, "intervals": evaluation.intervals}
+            emit({"run": str(path), **found, "counts": evaluation.counts})
+        for path, comparison in zip(runs[1:], comparisons, strict=True):
+            emit({"a": str(runs[0]), "b": str(path), **_of_change(comparison)})
+        return
+    intervals = [evaluation.intervals for evaluation in evaluations]
+    show_table(
+        ["run", *first.scores],
+        [
+            [
+                path.name,
+                *(
+                    f"{value:.4f}" + (" ({:.4f} to {:.4f})".format(*ends[n]) if n in ends else "")
+                    for n, value in evaluation.scores.items()
+                ),
+            ]
+            for path, evaluation, ends in zip(runs, evaluations, intervals, strict=True)
+        ],
+    )
+    for name, count in first.counts.items():
+        say(f"{name}: {count:,}" if count else f"{name}: none")
+    for path, comparison in zip(runs[1:], comparisons, strict=True):
+        say(f"{path.name} (second) beside {runs[0].name} (first), {comparison}")
 
 
 @click.command()
@@ -33,13 +105,7 @@ _RUN = click.Path(exists=True, path_type=Path)
     multiple=True,
     help="Metric to compare; may be repeated.  [default: the main metric of each task]",
 )
-@click.option(
-    "--draws",
-    type=click.IntRange(100, MAX_DRAWS),
-    default=10_000,
-    show_default=True,
-    help="Number of random draws of each bootstrap and each randomisation test.",
-)
+@_draws
 @click.option(
     "--svg",
     type=click.Path(file_okay=False, path_type=Path),
@@ -63,7 +129,7 @@ def compare(
     and metrics that are compared.
     """
     from sbert_search.base.folders import require_apart
-    from sbert_search.evaluate.compare import compare_runs
+    from sbert_search.evaluate.comparison import compare_runs
 
     comparisons = compare_runs(run_a, run_b, metrics=metrics, draws=draws, seed=seed)
     if svg:
@@ -141,16 +207,23 @@ def _show_changes(comparison: Comparison) -> None:
         say(f"  B is {title} on {len(changes)} of {len(comparison.changes)}{most}")
 
 
-def _record(comparison: Comparison) -> dict[str, object]:
+def _of_change(comparison: Comparison) -> dict[str, object]:
     difference = comparison.difference
     return {
-        **{"task": comparison.task, "metric": comparison.metric},
-        **{"a": comparison.first, "b": comparison.second},
+        "metric": comparison.metric,
         "difference": difference.value,
         "interval": [difference.low, difference.high],
         "p": difference.p_value,
         "p_holm": comparison.corrected,
         "verdict": _verdict(comparison),
+    }
+
+
+def _record(comparison: Comparison) -> dict[str, object]:
+    return {
+        "task": comparison.task,
+        **{"a": comparison.first, "b": comparison.second},
+        **_of_change(comparison),
         "differs": comparison.differs,
         **{"wins": len(comparison.wins), "losses": len(comparison.losses)},
         "items": [asdict(change) for change in comparison.changes],

@@ -146,7 +146,7 @@ def report(
     ``evaluate`` is called with a task, the model, ``data`` and ``seed``. The exit code is 1 if a
     score is outside its tolerance. ``baselines`` are other models, by name.
     """
-    from sbert_search.evaluate.compare import judge, load_expected
+    from sbert_search.evaluate.comparison import judge, load_expected
     from sbert_search.evaluate.report import refuse_overwriting, write_reports
     from sbert_search.evaluate.tasks import distinct_tasks, find_task, load_suite, suite_of
 

@@ -144,6 +144,44 @@ def _overlap(own: list[str], other: list[str]) -> float:
     return 2 * shared / (len(own) + len(other))
 
 
+def best_thresholds(scores: ArrayLike, labels: ArrayLike) -> tuple[float, float]:
+    """Return the thresholds of scores, (n,), with the highest accuracy and with the highest F1.
+
+    An item counts as positive if its score is at least the threshold. ``labels`` are 0 or 1, (n,).
+    Of several best thresholds, the highest is returned.
+    """
+    values, gold = equal_lists(scores, labels, fewest=1)
+    order = np.argsort(-values, kind="stable")
+    ordered, n_positive = values[order], gold.sum()
+    matched = np.concatenate([[0.0], np.cumsum(gold[order])])  # of the first 0, 1, ... items
+    counted = np.arange(len(ordered) + 1)
+    separable = np.concatenate([[True], ordered[1:] < ordered[:-1], [True]])
+    ends = np.concatenate([[np.inf], ordered])
+    found = []
+    for quality in (2 * matched - counted, f1(matched, counted, n_positive)):
+        count = int(np.where(separable, quality, -np.inf).argmax())
+        below = ordered[count] if count < len(ordered) else ends[count]
+        middle = ordered[0] + 1 if count == 0 else (ends[count] + below) / 2
+        found.append(float(middle if middle > below else ends[count]))
+    return found[0], found[1]
+
+
+def average_precision(scores: ArrayLike, labels: ArrayLike, weights: ArrayLike = 1.0) -> Floats:
+    """Mean precision at the ranks of the positive items, (...), by weighted items, (..., n).
+
+    Items with equal scores share the rank of the last of them. 0 if no item is positive.
+    """
+    values, gold = equal_lists(scores, labels, fewest=1)
+    order = np.argsort(-values, kind="stable")
+    counts = np.asarray(weights, dtype=np.float64) * np.ones(len(gold))
+    counted = counts[..., order].cumsum(-1)
+    matched = (counts * gold)[..., order].cumsum(-1)
+    last = np.append(values[order][1:] < values[order][:-1], True)
+    matched, counted = matched[..., last], counted[..., last]
+    steps = np.diff(matched, axis=-1, prepend=0.0)
+    return share((steps * share(matched, counted)).sum(-1), matched[..., -1])
+
+
 Tags = Sequence[str]
 
 
@@ -231,6 +269,15 @@ def interval_of_sums(
     table, rng = np.asarray(counts, dtype=np.float64), np.random.default_rng(seed)
     values = [statistic(draw_counts(picks) @ table) for picks in resampled(rng, len(table), DRAWS)]
     return percentiles(np.concatenate(values))
+
+
+def average_precision_interval(
+    scores: ArrayLike, labels: ArrayLike, *, seed: int = 0
+) -> tuple[float, float]:
+    """Percentile bootstrap interval of the `average_precision` of scores, (n,)."""
+    n, rng = len(np.asarray(scores)), np.random.default_rng(seed)
+    blocks = (draw_counts(picks) for picks in resampled(rng, n, DRAWS))
+    return percentiles(np.concatenate([average_precision(scores, labels, w) for w in blocks]))
 
 
 def compare_sums(

@@ -74,6 +74,19 @@ def mean_interval(
     return max(low, within[0]), min(high, within[1])
 
 
+def correlation_interval(
+    predicted: ArrayLike, gold: ArrayLike, *, kind: Correlation, seed: int = 0
+) -> tuple[float, float]:
+    """Percentile bootstrap interval of the correlation of scores with gold scores, (n,) each."""
+    checked = _finite_lists(predicted, gold)
+    x, y = (_Ranked(values) if kind == "spearman" else _Unranked(values) for values in checked)
+    rng, found = np.random.default_rng(seed), []
+    for picks in resampled(rng, len(checked[0]), DRAWS):
+        counts = draw_counts(picks)
+        found.append(weighted_pearson(x.weighted(counts), y.weighted(counts), counts))
+    return percentiles(np.concatenate(found))
+
+
 def compare_means(
     first: ArrayLike, second: ArrayLike, *, draws: int = DRAWS, seed: int = 0
 ) -> Difference:

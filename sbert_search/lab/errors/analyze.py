@@ -9,7 +9,7 @@ from typing import TypedDict, Unpack
 from sbert_search.base.progress import progress
 from sbert_search.config import from_mapping
 from sbert_search.errors import ConfigError, EvaluationError
-from sbert_search.evaluate.compare import read_runs
+from sbert_search.evaluate.comparison import read_runs
 from sbert_search.evaluate.manifest import EvaluationRecord
 from sbert_search.evaluate.retrieval import collection_files
 from sbert_search.evaluate.tasks import EvalTask

@@ -6,9 +6,11 @@ A triplet is an anchor, a positive text that matches it, and one or more negativ
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+import tempfile
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from sbert_search.config import unknown_name
@@ -16,6 +18,7 @@ from sbert_search.errors import CorpusError
 from sbert_search.text.formats.rows import BadRow, RawRow, check_text, map_rows
 from sbert_search.text.labelled.records import TextGroup, TextPair, Triplet
 from sbert_search.text.sources import classify, read_rows, require_field_names
+from sbert_search.text.spool import ROWS, Rows, source_files
 
 COLUMNS = {
     "text1": ("sentence1", "text1", "premise", "anchor", "query", "question"),
@@ -176,14 +179,16 @@ def read_triplets(
     anchor: str | None = None,
     positive: str | None = None,
     negative: str | None = None,
+    allow_pairs: bool = False,
 ) -> list[Triplet]:
     """Read the triplets of a table file (JSON lines, JSON, CSV, TSV, Parquet, Arrow).
 
     Unnamed, the anchor and the positive are found by `find_columns`, and all `negative_columns` are
-    used. A negative column has a text or a list of texts.
+    used. A negative column has a text or a list of texts. With ``allow_pairs``, a row may have no
+    negative.
     """
     file = classify(path)
-    names = require_field_names(file, "triplets")
+    names = require_field_names(file, "pairs" if allow_pairs else "triplets")
     columns = find_columns(
         {"anchor": anchor, "positive": positive, "negative": negative},
         {**_TRIPLET_COLUMNS, "negative": ()},
@@ -192,7 +197,7 @@ def read_triplets(
         _TRIPLET_COLUMNS,
     )
     negatives = negative_columns(names) if negative is None else [negative]
-    if not negatives:
+    if not (negatives or allow_pairs):
         raise CorpusError(
             f"{file.shown}: no negative column among {', '.join(names)}; name the column to use."
         )
@@ -205,13 +210,35 @@ def read_triplets(
     def make(row: RawRow) -> Triplet:
         # A row of JSON lines may have negative columns that the first rows do not have.
         own = negative_columns([*row.values]) if negative is None else negatives
+        if allow_pairs:  # an empty cell of a CSV file is no negative
+            own = [name for name in own if row.values.get(name) not in (None, "")]
         others = [text for name in own for text in _texts_of(row.values, name)]
-        if not others:
+        if not (others or allow_pairs):
             raise BadRow(f"no text in {', '.join(map(repr, negatives))}")
         first, second = (text_of(row.values, columns[part]) for part in _TRIPLET_COLUMNS)
         return Triplet(first, second, tuple(others), row.source)
 
     return map_rows(read_rows(file), make)
+
+
+@contextlib.contextmanager
+def rows_file(rows: str | Path | Rows) -> Iterator[Path]:
+    """Yield the path of a file of rows; rows in memory are written to a temporary one."""
+    if isinstance(rows, (str, Path)):
+        yield Path(rows)
+        return
+    owner = set[str]()  # while it lives, `source_files` keeps its copy of the rows
+    (file,) = source_files(rows, owner)
+    with tempfile.TemporaryDirectory(prefix="sbert-search-rows-") as folder:
+        path = Path(folder, f"{ROWS}.jsonl")
+        path.write_bytes(json_lines(map_rows(read_rows(file), lambda row: row.values)))
+        yield path
+
+
+def json_lines(rows: Iterable[Mapping[str, object]]) -> bytes:
+    """Return rows as JSON lines; values that JSON does not have become their text."""
+    lines = (json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)
+    return "".join(lines).encode()
 
 
 def negative_columns(names: Collection[str]) -> list[str]:

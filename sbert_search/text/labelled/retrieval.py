@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +23,7 @@ import numpy as np
 from sbert_search.base.files import replacing
 from sbert_search.base.memory import mib
 from sbert_search.errors import ConfigError, CorpusError
-from sbert_search.records import Document, Qrels, Query, Run
+from sbert_search.records import Document, Qrels, Query, Run, Triplet
 from sbert_search.text.fields import FieldNames, row_parts
 from sbert_search.text.formats.lines import read_text_lines
 from sbert_search.text.formats.rows import BadRow, RawRow, RowLimit, map_rows
@@ -212,6 +212,11 @@ def read_qrels(folder: Path, split: str = "test") -> Qrels:
     if not path.exists():
         splits = sorted(file.stem for file in path.parent.glob("*.tsv"))
         raise CorpusError(f"{path}: no such file; existing splits: {', '.join(splits) or 'none'}.")
+    return read_qrels_file(path)
+
+
+def read_qrels_file(path: Path) -> Qrels:
+    """Read relevance judgements as `read_qrels` does, from any file."""
     qrels: dict[str, dict[str, int]] = {}
     cells_of = None
 
@@ -272,6 +277,29 @@ def _add_judgement(
             f"an earlier line has the grade {first} for this query and document",
             f"{query_id} {doc_id} {grade}",
         )
+
+
+def collection_of_pairs(
+    pairs: Sequence[Triplet],
+) -> tuple[list[dict[str, object]], list[Query], Qrels]:
+    """Make a judged collection of pairs: rows of documents, queries, and their judgements.
+
+    Every text but the anchors is a document, and every anchor a query, to which its positives are
+    relevant. Equal texts are one document, and a query has the id of a document with its text.
+    """
+    ids: dict[str, str] = {}
+    for pair in pairs:
+        for text in (pair.anchor, pair.positive, *pair.negatives):
+            ids.setdefault(text, str(len(ids) + 1))
+    documents = dict.fromkeys(text for p in pairs for text in (p.positive, *p.negatives))
+    qrels: dict[str, dict[str, int]] = {}
+    for pair in pairs:
+        qrels.setdefault(ids[pair.anchor], {})[ids[pair.positive]] = 1
+    return (
+        [{"_id": ids[text], "text": text} for text in documents],
+        [Query(ids[text], text) for text in dict.fromkeys(pair.anchor for pair in pairs)],
+        qrels,
+    )
 
 
 def is_own_document(query: str, document: Document, grades: Mapping[str, int]) -> bool:

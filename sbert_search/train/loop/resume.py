@@ -19,10 +19,10 @@ from torch import Tensor, nn
 
 from sbert_search.base.distributed import Ranks
 from sbert_search.base.folders import first_same_file
-from sbert_search.base.progress import warn
+from sbert_search.base.progress import note, warn
 from sbert_search.config import from_mapping
 from sbert_search.errors import CheckpointError, ConfigError, TrainingError
-from sbert_search.train.loop.checkpoint import Checkpoint, checkpoints
+from sbert_search.train.loop.checkpoint import Checkpoint, checkpoints, newest_checkpoint
 from sbert_search.train.loop.gradients import StepContext
 from sbert_search.train.loop.optim import restore_optimizer
 from sbert_search.train.loop.schedule import RunState
@@ -56,6 +56,24 @@ def run_fingerprint(
     }
 
 
+def goes_on(ranks: Ranks, out: Path, recipe: Mapping[str, object]) -> bool:
+    """Whether a folder has a run with this recipe, which a repeated command resumes.
+
+    A finished run is resumed at its end, so its result is returned again. Every rank makes this
+    call.
+    """
+    same = ranks.first and bool(checkpoints(out)) and not _changed_settings(out, recipe)
+    if same:
+        note(f"{out} holds a run with the same settings; it is resumed where it ended.")
+    return bool(ranks.from_first([float(same)])[0])
+
+
+def _changed_settings(out: Path, recipe: Mapping[str, object]) -> list[str]:
+    saved = _table(newest_checkpoint(out), "circumstances").get("recipe")
+    current = tables_that_affect_weights(recipe)
+    return differences(saved, current) if isinstance(saved, Mapping) else ["its settings are lost"]
+
+
 def refuse_restart(out: Path, recipe: Mapping[str, object]) -> None:
     """Refuse to start a run that would overwrite another run's checkpoints or files of the user.
 
@@ -70,9 +88,10 @@ def refuse_restart(out: Path, recipe: Mapping[str, object]) -> None:
                 f"The name {text!r} is not UTF-8; rename the file or the folder."
             ) from None
     if existing := checkpoints(out):
+        changed = "; ".join(_changed_settings(out, recipe))
         raise CheckpointError(
-            f"{out} holds a run that got to {existing[-1].name}. Resume it with --resume {out} "
-            "(resume=True), or train into another folder."
+            f"{out} holds a run that got to {existing[-1].name}, with other settings: {changed}. "
+            f"Train into another folder, or resume that run with --resume {out} (resume=True)."
         )
     for path in map(Path, filter(os.path.exists, _strings(recipe))):
         for name in _WRITTEN:

@@ -70,6 +70,15 @@ class Comparison:
             return "no difference shown"
         return "second is better" if self.difference.value > 0 else "second is worse"
 
+    def __str__(self) -> str:
+        """Show both values, the difference with its interval, and the conclusion."""
+        change = self.difference
+        return (
+            f"{self.metric}: {self.first:.3f} and {self.second:.3f}, difference "
+            f"{change.value:+.3f} ({change.low:+.3f} to {change.high:+.3f}), "
+            f"p = {self.corrected:.4f}: {self.verdict}"
+        )
+
     @property
     def wins(self) -> list[ItemChange]:
         """Items on which the second run is better, by descending gain."""
@@ -81,6 +90,47 @@ class Comparison:
         return [change for change in reversed(self.changes) if change.gain < 0]
 
 
+def compare(
+    first: Evaluation,
+    second: Evaluation,
+    *,
+    metric: str | None = None,
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> Comparison:
+    """Compare two evaluations on the same data: is the second system better than the first?
+
+    Both systems answered the same queries (or pairs), so the differences of the single queries are
+    tested. The p-value is that of a randomisation test, and the interval of the difference comes
+    from a bootstrap.
+
+    Args:
+        first: An evaluation of `evaluate` or `evaluate_run`.
+        second: Another one, of the same data.
+        metric: The metric; None: the main metric of the first evaluation.
+        draws: Resamples of the bootstrap, and permutations of the test.
+        seed: Seed of both.
+
+    Raises:
+        EvaluationError: The evaluations are of other data, or have no values of each item for the
+            metric.
+
+    Example:
+        >>> rows = [{"query": "mill", "positive": "A mill"}, {"query": "rye", "positive": "Rye"}]
+        >>> words = evaluate("hashing", rows)
+        >>> compare(words, words).difference.value
+        0.0
+
+    Source: Smucker, Allan & Carterette 2007, A comparison of statistical significance tests for
+    information retrieval evaluation.
+    """
+    records = first.record(), second.record()
+    if reasons := list(_why_not_comparable(*records)):
+        raise EvaluationError(f"The evaluations cannot be compared: {'; '.join(reasons)}.")
+    named = metric or first.task.main_metric
+    return _compare_metric(first.task.name, *records, named, draws, seed)
+
+
 def compare_runs(
     first: Path, second: Path, *, metrics: Sequence[str] = (), draws: int = DRAWS, seed: int = 0
 ) -> list[Comparison]:
@@ -89,11 +139,17 @@ def compare_runs(
     Each path is a record that an evaluation wrote, or a folder of records. ``draws`` is the number
     of resamples for each interval and of permutations for each test.
     """
-    comparisons = [
-        _compare_metric(task, a, b, metric, draws, seed)
-        for task, (a, b) in _pair_records(read_runs(first), read_runs(second)).items()
-        for metric in dict.fromkeys(metrics or (a["task"]["main_metric"],))
-    ]
+    return corrected_together(
+        [
+            _compare_metric(task, a, b, metric, draws, seed)
+            for task, (a, b) in _pair_records(read_runs(first), read_runs(second)).items()
+            for metric in dict.fromkeys(metrics or (a["task"]["main_metric"],))
+        ]
+    )
+
+
+def corrected_together(comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """Correct the p-values of comparisons for their number (Holm)."""
     corrected = holm([each.difference.p_value for each in comparisons])
     pairs = zip(comparisons, corrected, strict=True)
     return [replace(each, corrected=p_value) for each, p_value in pairs]

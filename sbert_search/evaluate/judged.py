@@ -1,0 +1,182 @@
+"""Evaluate a model, an engine or a run on a BEIR folder, or on pairs in a file or in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Unpack
+
+from sbert_search.embed.arguments import ModelLike
+from sbert_search.errors import ConfigError, EvaluationError
+from sbert_search.evaluate.manifest import Evaluation, EvaluationTracker
+from sbert_search.evaluate.metrics.ranking import DEFAULT_MEASURES, mean, score_run
+from sbert_search.evaluate.retrieval import evaluate_retrieval
+from sbert_search.evaluate.similarity import evaluate_binary, evaluate_sts
+from sbert_search.evaluate.tasks import EvalTask, Kind
+from sbert_search.index.building.model_check import as_embedder
+from sbert_search.index.index import Index
+from sbert_search.records import Qrels, Run
+from sbert_search.search.engine import SearchEngine
+from sbert_search.search.options import SearchKeywords, SearchOptions
+from sbert_search.search.rerankers import Reranker
+from sbert_search.text.labelled.pairs import COLUMNS, rows_file
+from sbert_search.text.labelled.retrieval import read_qrels_file, read_run
+from sbert_search.text.sources import classify, field_names
+from sbert_search.text.spool import Rows
+
+_KIND_OF_COLUMN: Mapping[str, Kind] = {"score": "sts", "label": "binary"}
+
+
+def evaluate(
+    system: SearchEngine | Index | Reranker | ModelLike | None,
+    data: str | Path | Rows,
+    *,
+    split: str = "test",
+    metric: str = "",
+    seed: int = 0,
+    **keywords: Unpack[SearchKeywords],
+) -> Evaluation:
+    """Measure a model or a search engine on data with known answers.
+
+    What is measured follows from the data:
+
+    - a BEIR folder: a search of its corpus with its judged queries;
+    - rows with ``query`` and ``positive`` (or other usual names), perhaps ``negative``: a search of
+      all positives and negatives with the queries or, for an engine, of its index;
+    - rows with two texts and a ``score``: the correlation of similarity and score (STS);
+    - rows with two texts and a ``label``, 0 or 1: how well a threshold of the similarity tells
+      pairs with the label 1 from others.
+
+    Args:
+        system: A `SearchEngine` or `Index`; a name or folder of a model, an `Embedder` or a
+            ``SentenceTransformer``; None: the default model; or, for pairs with a score or a label,
+            a `Reranker`.
+        data: A BEIR folder; a file of rows (CSV, TSV, JSON lines, JSON, Parquet, Arrow); or rows in
+            memory, as for `Index.build`.
+        split: Split of the judgements of a BEIR folder.
+        metric: The main metric; "": nDCG@10, Spearman's correlation or F1.
+        seed: Seed of the intervals.
+        keywords: Options of the search, such as ``mode``; see `SearchOptions`. By default, the
+            search has the mode that `SearchEngine.search` has.
+
+    Returns:
+        The metrics in ``scores``, 95 % intervals in ``intervals``, the value of each query or pair
+        in ``per_item``. ``print`` shows the first two. `compare` compares two of them.
+
+    Raises:
+        CorpusError: A row or a file cannot be read.
+        EvaluationError: The system cannot answer such data, a relevant text is not in the engine's
+            index, or the metric is unknown.
+        ConfigError: A search option is given for pairs with a score or a label.
+
+    Example:
+        >>> rows = [{"query": "mill", "positive": "A mill"}, {"query": "rye", "positive": "Rye"}]
+        >>> evaluate("hashing", rows).scores["nDCG@10"]
+        1.0
+    """
+    with rows_file(data) as path:
+        kind = _kind_of(path)
+        task = EvalTask(
+            name=path.stem or "data",
+            kind=kind,
+            path=path.resolve(),
+            split=split,
+            main_metric=metric,
+        )
+        system = SearchEngine(system) if isinstance(system, Index) else system
+        if kind == "retrieval":
+            return _searched(system, task, keywords, seed)
+        if keywords:
+            raise ConfigError(
+                f"{', '.join(sorted(keywords))}: {path.name} has pairs with a score or a label, "
+                "which are compared and not searched; leave out the options of a search."
+            )
+        opened = system.embedder if isinstance(system, SearchEngine) else system
+        model = opened if isinstance(opened, Reranker) else as_embedder(opened)
+        measured = evaluate_sts if kind == "sts" else evaluate_binary
+        return measured(task, model, data=Path(), seed=seed)
+
+
+def _kind_of(path: Path) -> Kind:
+    if path.is_dir():
+        return "retrieval"
+    names = field_names(classify(path)) or []
+    found = (k for part, k in _KIND_OF_COLUMN.items() if not {*names}.isdisjoint(COLUMNS[part]))
+    return next(found, "retrieval")
+
+
+def _searched(
+    system: SearchEngine | Reranker | ModelLike | None,
+    task: EvalTask,
+    keywords: SearchKeywords,
+    seed: int,
+) -> Evaluation:
+    if isinstance(system, Reranker):
+        raise EvaluationError(
+            "A Reranker alone finds no documents; pass SearchEngine(index, reranker=...)."
+        )
+    search = SearchOptions().with_keywords(None, **keywords)
+    if not isinstance(system, SearchEngine):
+        return evaluate_retrieval(task, as_embedder(system), data=Path(), search=search, seed=seed)
+    return evaluate_retrieval(
+        task,
+        system.embedder,
+        data=Path(),
+        index=system.index,
+        search=search,
+        reranker=system.reranker,
+        seed=seed,
+    )
+
+
+def evaluate_run(
+    run: str | Path,
+    qrels: str | Path,
+    *,
+    metrics: Sequence[str] = (),
+    seed: int = 0,
+) -> Evaluation:
+    """Measure the run file of any system, such as Anserini, Elasticsearch or this package.
+
+    Args:
+        run: A file in TREC's format: query id, Q0, document id, rank, score, name of the system.
+        qrels: The judgements, in TREC's or in BEIR's format. All their queries count.
+        metrics: nDCG@k, recall@k, MRR@k, MRR or MAP, the main one first; (): `DEFAULT_MEASURES`.
+        seed: Seed of the intervals.
+
+    Returns:
+        As of `evaluate`. Two runs with the same judgements can be compared by `compare`.
+
+    Raises:
+        CorpusError: A file cannot be read, or has a wrong line.
+        EvaluationError: A metric is unknown, or no query of the run is judged.
+    """
+    path, judged = Path(run), Path(qrels)
+    names = tuple(metrics) or DEFAULT_MEASURES
+    task = EvalTask(
+        name=judged.stem or "qrels", kind="retrieval", path=judged.resolve(), main_metric=names[0]
+    )
+    tracker = EvaluationTracker(task, Path(), seed=seed)
+    found, grades = read_run(path), read_qrels_file(judged)
+    if found.keys().isdisjoint(grades):
+        raise EvaluationError(
+            f"None of the {len(found):,} queries of {path}, such as {next(iter(found))!r}, is "
+            f"judged in {judged}, which has {next(iter(grades))!r}; name the judgements of the run."
+        )
+    per_query = score_run(found, grades, names)
+    return tracker.finish(
+        path.stem,
+        scores={name: mean(values) for name, values in per_query.items()},
+        per_item=per_query,
+        counts=_counts(found, grades),
+        run=found,
+    )
+
+
+def _counts(run: Run, qrels: Qrels) -> dict[str, int]:
+    return {
+        "queries": len(qrels),
+        "judgements": sum(map(len, qrels.values())),
+        "queries without results": len(qrels.keys() - run.keys()),
+        "queries of the run without judgements": len(run.keys() - qrels.keys()),
+    }
