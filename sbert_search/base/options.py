@@ -36,6 +36,11 @@ def offer_options(names: AbstractSet[str] | None) -> None:
     _offered = names
 
 
+def worded(command: str, python: str) -> str:
+    """Return ``command``, words for the command line, if a command runs; otherwise ``python``."""
+    return python if _offered is None else command
+
+
 def if_offered(option: str, remedy: str, otherwise: str = "") -> str:
     """Return ``remedy`` if the running command has the option, or none runs; else ``otherwise``."""
     return remedy if _offered is None or option in _offered else otherwise

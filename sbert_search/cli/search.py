@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -216,6 +217,17 @@ def search(
             emit(facet_record(facet))
         else:
             show_facet(facet)
+    if quick:
+        _keep_graph(engine)
+
+
+def _keep_graph(engine: SearchEngine) -> None:
+    """Export the model's graph for the next searches, if torch had to answer this one."""
+    from sbert_search.embed.embedder import Embedder
+
+    if isinstance(engine.opened, Embedder):
+        sys.stdout.flush()  # the answer comes first
+        engine.opened.keep_graph()
 
 
 _OF_RUNNERS = ("runner", "ray_address", "workers", "replicas", "partial", "shard_timeout_s")

@@ -97,6 +97,8 @@ class Index:
     ) -> Self:
         """Build an index from files or from rows in memory, or resume a build that was stopped.
 
+        If ``out`` holds the finished index of the same rows, settings and model, it is returned.
+
         Rows in memory are copied to a temporary file first, since a build reads its source twice.
         To resume their build, pass the same rows in the same order.
 
@@ -129,8 +131,8 @@ class Index:
             TypeError: A keyword is unknown.
             CorpusError: A source cannot be read or holds a bad row, or there is not one vector for
                 each row.
-            IndexStoreError: The folder cannot become an index, or already holds a finished index,
-                or an index with another number of shards.
+            IndexStoreError: The folder cannot become an index, or already holds a finished index of
+                other rows or settings, or an index with another number of shards.
             ModelMismatch: The vectors have another dimension than those of the model, or a source
                 records that another model made them.
         """

@@ -98,6 +98,10 @@ class SearchEngine:
         options: How to open a model by name: ``device``, ``engine``, ``precision``, ``quick``; see
             `Index.matching_embedder`.
 
+    Attributes:
+        index: The index.
+        opened: The model, if it was needed so far; else None.
+
     Raises:
         TypeError: There is no such keyword.
         IndexStoreError: The index cannot be opened, or is an unfinished build.
@@ -145,7 +149,7 @@ class SearchEngine:
         self._threads = Threads(usable_cores())
         self._model_options: CheckedOptions = {"allow_inexact": allow_inexact, **options}
         self._loading = Lock()
-        self._opened: TextEmbedder | None = None
+        self.opened: TextEmbedder | None = None
         self._has_embedder = not (embedder is None or isinstance(embedder, (str, Path)))
         if self._has_embedder:
             self.load_model()
@@ -169,10 +173,10 @@ class SearchEngine:
             ModelMismatch: The model is not the one that built the index.
         """
         with self._loading:
-            if self._opened is None:
+            if self.opened is None:
                 options = self._model_options
-                self._opened = self.index.matching_embedder(self._model, named=False, **options)
-            return self._opened
+                self.opened = self.index.matching_embedder(self._model, named=False, **options)
+            return self.opened
 
     def refresh(self) -> bool:
         """Move to the newest committed state of the index; return whether there was a newer one."""

@@ -76,7 +76,11 @@ def built(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> Path:
         "index", "build", corpus, "--out", path, "--model", base / "model", env=cache(base)
     )
     assert done.code == 0, done.err
-    assert "so that searches do not load torch" in done.err
+    assert not (base / "cache/sbert-search/graphs").exists()
+    first = sbert_search("search", path, "the cat sat", env=cache(base))
+    assert len(first.out.splitlines()) > 3
+    assert "once, so that the next searches do not load torch" in first.err
+    assert [*(base / "cache/sbert-search/graphs").iterdir()] != []
     return path
 
 
@@ -144,7 +148,9 @@ def test_another_model_is_refused_once_and_before_torch_loads(
         *("--model", tmp_path / "other"),
         env=env,
     )
-    assert done.code == 0, done.err  # now both models are in the cache as graphs
+    assert done.code == 0, done.err
+    first = sbert_search("search", tmp_path / "its.index", "cats", env=env)
+    assert first.code == 0, first.err  # now both models are in the cache as graphs
     done = in_a_process(
         *("search", built, "cats", "--model", tmp_path / "other"),
         launcher=(sys.executable, "-c", LISTING),

@@ -83,12 +83,24 @@ def test_fields_can_be_named(write: Write, tmp_path: Path) -> None:
     assert (hit["doc_id"], hit["title"], hit["metadata"]) == ("k1", "Mill", {"year": 1999})
 
 
-def test_a_finished_index_is_not_overwritten(index: Path, corpus: Path) -> None:
+def test_a_finished_index_is_not_overwritten(index: Path, corpus: Path, write: Write) -> None:
+    before = (index / "MANIFEST.json").read_bytes()
+    done = build(write("other.csv", "id,text", "k1,Water turns it"), "--out", index)
+    assert done.code == 1
+    assert "already holds a finished index, made of another source" in done.err
+    assert "index upsert" in done.err
+    other = build(corpus, "--out", index, "--metric", "dot")
+    assert other.code == 1
+    assert "already holds a finished index, made with other settings" in other.err
+    assert (index / "MANIFEST.json").read_bytes() == before
+
+
+def test_the_same_build_again_changes_nothing(index: Path, corpus: Path) -> None:
     before = (index / "MANIFEST.json").read_bytes()
     done = build(corpus, "--out", index)
-    assert done.code == 1
-    assert "already holds a finished index" in done.err
-    assert "index upsert" in done.err
+    assert done.code == 0, done.err
+    assert "0 indexed, 0 replaced," in done.out
+    assert "is the finished index of these rows and settings" in done.err
     assert (index / "MANIFEST.json").read_bytes() == before
 
 

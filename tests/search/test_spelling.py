@@ -207,7 +207,7 @@ def test_suggestions_need_text_and_words(tmp_path: Path) -> None:
         engine.suggest(" ")
     with pytest.raises(NoLexicalData, match="index lexical"):
         engine.suggest("watre")
-    assert not vars(engine).get("_opened")
+    assert engine.opened is None
 
 
 def test_fuzzy_is_off_unless_asked_for_and_has_limits() -> None:

@@ -94,16 +94,11 @@ def build(
     **_: object,
 ) -> None:
     """Build an index, or resume an interrupted build."""
-    from sbert_search.index.building.build import (
-        build_index,
-        open_for_build,
-        refuse_finished,
-    )
+    from sbert_search.index.building.build import build_index, open_for_build
     from sbert_search.index.building.given_vectors import refuse_model_options, split_vectors
     from sbert_search.index.building.model_check import as_embedder
     from sbert_search.index.building.recipe import load_recipe
 
-    refuse_finished(out, n_shards)
     settings: BuildSettings = BuildSettings()
     recipe = None
     opened: Callable[..., TextEmbedder] = partial(as_embedder, ctx.params["model"])

@@ -102,7 +102,7 @@ def keep_graph(folder: ModelFolder) -> None:
     """Export the graph of a model for later searches; a failure is printed, not raised."""
     if cached_graph(folder) is not None or not all(map(find_spec, _PACKAGES)):
         return
-    note(f"Exporting {folder.path} once, so that searches do not load torch.")
+    note(f"Exporting {folder.path} once, so that the next searches do not load torch.")
     try:
         make_graph(folder)
     except Exception as error:  # PyTorch's exporter and ONNX Runtime raise errors of many types

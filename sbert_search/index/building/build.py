@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.base.folders import require_apart
-from sbert_search.base.options import if_offered
+from sbert_search.base.options import if_offered, worded
 from sbert_search.base.progress import note
 from sbert_search.config import is_integer, require_known, to_mapping
 from sbert_search.embed.arguments import EmbedderOptions, ModelLike
@@ -159,7 +159,8 @@ def build_index(
     The folder and all rows are checked before the model is loaded and before anything is written. A
     second run with the same sources, settings and model resumes after the last commit, and ends
     with the same index as an uninterrupted run. A run with other sources, settings or another model
-    is refused, unless no document was committed yet.
+    is refused, unless no document was committed yet. If the folder holds the finished index of the
+    same sources, settings and model, nothing is done: all its rows count as duplicates.
 
     ``open_model`` is None if vectors are given and the index has no model. ``vectors`` are the
     vectors to index, one for each row; None: those of the field that ``settings`` names, or of the
@@ -167,7 +168,8 @@ def build_index(
     """
     given = vectors is not None or settings.fields.vector is not None
     out = out.absolute()
-    refuse_finished(out, n_shards)
+    finished = _finished(out, n_shards)
+    built = None if finished is None else _require_as_built(out, finished)
     require_memory()
     reader = reader_of(
         settings,
@@ -177,6 +179,8 @@ def build_index(
     )
     require_apart(out, reader.paths)
     survey = reader.survey()
+    if built is not None and built.source_sha256 != survey.sha256:
+        raise _already_built(out, "made of another source")
     if settings.on_error == "stop":
         refuse_conflicting_ids(reader)
     predicted = settings.predicted
@@ -238,6 +242,7 @@ def build_from(
     ``write`` writes the rows after the cursor, and finishes the build. ``root`` is the folder to
     which ids are relative paths; None: ids are not paths of files.
     """
+    finished = _finished(out, n_shards)
     embedder = open_model() if open_model else None
     settings.chunking(embedder)  # refuses a size that the model cannot read
     require_memory()
@@ -251,6 +256,8 @@ def build_from(
         root=str(root) if root else None,
     )
     empty = Manifest.new(fixed, survey.columns, lexical=settings.lexical, build=start)
+    if finished is not None:
+        return _built_before(out, finished, empty)
     store = _create_or_resume(out, empty, n_shards)
     with note_resume_on_interrupt(store), store.writer() as writer:
         _take_over(writer, empty)
@@ -261,10 +268,37 @@ def build_from(
                 require_agreement(stored, embedder, allow_inexact=None)
                 require_mixable(stored, embedder)
             note(f"{out}: resuming at row {cursor.rows:,} of {survey.rows:,}.")
-        report = write(writer, embedder, cursor)
-    if isinstance(embedder, Embedder):
-        embedder.keep_graph()
-    return report
+        return write(writer, embedder, cursor)
+
+
+def _built_before(out: Path, finished: Manifest, empty: Manifest) -> IngestReport:
+    """Report a finished index of the same inputs, whose rows are all duplicates; refuse others."""
+    if differing := _differences(finished, empty):
+        raise _already_built(out, f"made with {differing}")
+    counts = _require_as_built(out, finished).counts
+    counts = replace(counts, indexed=0, duplicate=counts.read - counts.rejected)
+    note(f"{out} is the finished index of these rows and settings; nothing was built.")
+    return IngestReport(counts, counts.read, 0, 0, 0, 0.0, None)
+
+
+def _require_as_built(out: Path, finished: Manifest) -> BuildCursor:
+    """Refuse a finished index that was not built from a source, or was changed since."""
+    build = finished.build
+    if build is None or not build.source_sha256:
+        raise _already_built(out)
+    if finished.n_docs != build.counts.indexed:
+        raise _already_built(out, "changed since its build")
+    return build
+
+
+def _already_built(out: Path, what: str = "") -> IndexStoreError:
+    of = f", {what}" if what else ""
+    remedy = worded(
+        "Use `index add` or `index upsert` to change it, name another folder, or remove this one.",
+        f"To change it, use Index.open({str(out)!r}).add(rows) or .upsert(rows); to build another "
+        "one, pass another `out`, or remove this folder.",
+    )
+    return IndexStoreError(f"{out} already holds a finished index{of}. {remedy}")
 
 
 def open_for_build(
@@ -341,11 +375,18 @@ def note_resume_on_interrupt(store: IndexStore) -> Iterator[None]:
 
 def refuse_finished(out: Path, n_shards: int | None = None) -> None:
     """Refuse, before other work, a folder in which a build can neither start nor resume."""
+    if _finished(out, n_shards) is not None:
+        raise _already_built(out)
+
+
+def _finished(out: Path, n_shards: int | None) -> Manifest | None:
+    """Return the state of a finished index; None: a build can start or resume in the folder."""
     with contextlib.suppress(NotAnIndex):
-        _require_unfinished(_open_begun(out, n_shards).snapshot.manifest, out)
-        return
+        manifest = _open_begun(out, n_shards).snapshot.manifest
+        return manifest if manifest.build is None or manifest.build.finished else None
     with _unless_just_created(out, n_shards):
         IndexStore.require_free(out, n_shards=n_shards)
+    return None
 
 
 def _open_begun(out: Path, n_shards: int | None) -> IndexStore:
@@ -370,10 +411,7 @@ def _open_begun(out: Path, n_shards: int | None) -> IndexStore:
 
 def _require_unfinished(manifest: Manifest, out: Path) -> None:
     if manifest.build is None or manifest.build.finished:
-        raise IndexStoreError(
-            f"{out} already holds a finished index. Use `index add` or `index upsert` to change "
-            "it, name another folder, or remove this one."
-        )
+        raise _already_built(out)
 
 
 def _take_over(writer: IndexWriter, empty: Manifest) -> None:

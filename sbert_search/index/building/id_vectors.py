@@ -27,7 +27,6 @@ from sbert_search.index.building.build import (
     BuildSettings,
     build_from,
     model_opener,
-    refuse_finished,
 )
 from sbert_search.index.building.given_vectors import refuse_model_options, vector_rule
 from sbert_search.index.building.ingest import IngestReport
@@ -285,7 +284,6 @@ def build_from_vectors(
     if settings.classify or settings.tag:
         raise ConfigError("classify and tag need texts to predict from; use Index.build.")
     out = out.absolute()
-    refuse_finished(out)
     rule = vector_rule(settings.metric, settings.dtype)
     opened = RowVectors.open(Path(vectors) if isinstance(vectors, str) else vectors)
     source = IdVectors(opened, ids, rule=rule, on_error=settings.on_error)
