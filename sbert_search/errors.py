@@ -27,9 +27,65 @@ and the line. A manifest is the file that lists an index's files with their size
 
 from __future__ import annotations
 
+import re
+from collections.abc import Set as AbstractSet
+from typing import Self
+
+offered: AbstractSet[str] | None = None
+"""The options of the running command, as `base.options.offer_options` said; None: none runs."""
+
+# What stands in Python for an option that messages name.
+_KEYWORDS = {
+    **{name: name.replace("-", "_") for name in ("allow-inexact", "device", "engine", "precision")},
+    **{name: name.replace("-", "_") for name in ("calibrate", "dtype", "mode", "on-error")},
+    **{name: name.replace("-", "_") for name in ("on-truncate", "resume", "text-as")},
+    "column-type": "column_types",
+    "id-field": "fields=FieldNames(id=...)",
+    "language": "lexical=LexicalSettings(language=...)",
+    "memory": "the limit of set_memory_limit",
+    "metadata-fields": "metadata_fields",
+    "shards": "n_shards",
+    "spec": "spec=IndexSpec(...)",
+    "sql": "query",
+    "text-field": "fields=FieldNames(text=...)",
+    "title-field": "fields=FieldNames(title=...)",
+    "title-weight": "lexical=LexicalSettings(title_weight=...)",
+    "vector-field": "vectors",
+}
+_VALUES = "skip|stop|cpu|cuda|fp32|bf16|int8|native|onnx|sentence-transformers|chunk|warn|dense"
+_NAMES = "|".join(_KEYWORDS)
+_OPTION = re.compile(
+    r"--set (?='?[\w.]+[ =])"
+    rf"|--(?:{_NAMES})(?: \S+)? \((\w+=[^()]*)\)"  # the message itself names the keyword
+    rf"|--({_NAMES})(?![\w-])( (?:{_VALUES})\b)?"
+)
+
+
+def in_python(message: str) -> str:
+    """Replace options of commands in a message by the keywords that Python has for them."""
+
+    def keyword(found: re.Match[str]) -> str:
+        named, option, value = found.groups()
+        if option is None:
+            return named or ""
+        return _KEYWORDS[option] + (f"={value.strip()!r}" if value else "")
+
+    return _OPTION.sub(keyword, message)
+
+
+def install(extra: str = "") -> str:
+    """Return the command that installs an extra ("": what every installation has).
+
+    The package is on no registry, so that only a clone of its repository can be installed.
+    """
+    wanted = f"'.[{extra}]'" if extra else "."
+    return f"python -m pip install -e {wanted} in the clone of sbert-search"
+
 
 class SbertSearchError(Exception):
     """Base class of all errors that this package raises on purpose.
+
+    Outside of commands, messages name keywords of Python in place of options.
 
     Example:
         >>> try:
@@ -38,6 +94,16 @@ class SbertSearchError(Exception):
         ...     print(error)
         k is 0; it must be at least 1.
     """
+
+    def __new__(cls, *args: object, **_: object) -> Self:
+        """Remember whether the error is made in a command, which has ended when it is shown."""
+        made = super().__new__(cls, *args)
+        made.__dict__["of_command"] = offered is not None
+        return made
+
+    def __str__(self) -> str:
+        message = super().__str__()
+        return message if self.__dict__.get("of_command") else in_python(message)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Let pickle copy the error without a call of ``__init__``, whose parameters differ."""

@@ -549,7 +549,7 @@ def test_a_language_model_gets_tools_or_the_name_of_the_extra(index: Index) -> N
         pytest.skip("tests/integrations/serving runs it")
     done = run("mcp", index.path)
     assert done.code != 0
-    assert "sbert-search[mcp]" in done.err
+    assert "pip install -e '.[mcp]'" in done.err
 
 
 # --- GPU ---------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Retrieve and cite with LangChain, without a language model.
 
-Run it: pip install 'sbert-search[cpu,model,langchain]' && python examples/integrations/langchain.py
+Run it: pip install -e '.[cpu,model,langchain]' && python examples/integrations/langchain.py
 """
 
 from langchain_core.documents import Document

@@ -20,6 +20,7 @@ from typing import NotRequired, TypedDict
 from sbert_search.base.cache import cache_folder
 from sbert_search.base.processor import cpu, physical_cores, switches, torch_threads, usable_cores
 from sbert_search.base.verdicts import Verdict, stored_verdicts
+from sbert_search.errors import install
 from sbert_search.version import __version__
 
 LIBRARIES = (
@@ -255,12 +256,13 @@ def advise(
     if "onnxruntime" in extras.get("cpu", ()):
         lines.append(
             "A query from the shell loads torch, which takes seconds; without ONNX Runtime there "
-            "is no faster way: pip install 'sbert-search[cpu]'"
+            f"is no faster way: {install('cpu')}"
         )
     elif extras.get("cpu"):
         lines.append(
             f"{', '.join(extras['cpu'])} of the extra cpu are missing. Searches of large "
-            "indexes and the first query of a process need them: pip install 'sbert-search[cpu]'"
+            "indexes and the first query of a process need them: "
+            f"{install('cpu')}"
         )
     if gpus and "+cpu" in torch:
         lines.append(

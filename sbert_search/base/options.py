@@ -10,6 +10,7 @@ import re
 from collections.abc import Set as AbstractSet
 from typing import Literal
 
+from sbert_search import errors
 from sbert_search.errors import ConfigError
 
 Precision = Literal["auto", "fp32", "bf16", "fp16", "int8", "fastest"]
@@ -27,20 +28,16 @@ def device_names(text: str) -> list[str]:
     return text.split(",")
 
 
-_offered: AbstractSet[str] | None = None  # None: no command runs
-
-
 def offer_options(names: AbstractSet[str] | None) -> None:
     """Say which options the running command has, such as ``--on-error``; None: no command runs."""
-    global _offered
-    _offered = names
+    errors.offered = names
 
 
 def worded(command: str, python: str) -> str:
     """Return ``command``, words for the command line, if a command runs; otherwise ``python``."""
-    return python if _offered is None else command
+    return python if errors.offered is None else command
 
 
 def if_offered(option: str, remedy: str, otherwise: str = "") -> str:
     """Return ``remedy`` if the running command has the option, or none runs; else ``otherwise``."""
-    return remedy if _offered is None or option in _offered else otherwise
+    return remedy if errors.offered is None or option in errors.offered else otherwise

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,8 +20,12 @@ from sbert_search.cli.options.shared import embedder_options, model_options, sha
 
 if TYPE_CHECKING:
     from sbert_search.embed.protocol import TextEmbedder
+    from sbert_search.index.building.ingest import IngestReport
     from sbert_search.index.index import Index
 
+FIRST, MOST = 500, 1_500  # docstrings before the first answer, and in all
+# Packages whose docstrings are the first ones; the questions are about three of them.
+PACKAGES = ("collections", "difflib", "threading", "itertools", "string", "textwrap", "random")
 QUESTIONS = (
     ("make several threads wait for each other", None),
     ("How can I find out how similar two strings are?", None),
@@ -65,7 +68,16 @@ def demo(ctx: click.Context, /, folder: Path | None, model: str | None, **_: obj
         say(f"> {question}" + (f'   --where "{where}"' if where else ""))
         say(f"  {len(index):,} documents, {latency_ms:.0f} ms\n")
         show_hits(hits)
+    if len(index) < MOST:
+        sys.stdout.flush()
+        _report(path, index.add(corpus, model=open_model()), "more ")
     say(_next_steps(corpus, path))
+
+
+def _report(path: Path, report: IngestReport, more: str = "") -> None:
+    n_docs = report.counts.indexed
+    rate = n_docs / max(report.seconds, 1e-9)
+    say(f"{path}: {n_docs:,} {more}documents in {report.seconds:.1f} s, {rate:,.0f} a second.")
 
 
 def _model_name(model: str) -> str:
@@ -86,27 +98,28 @@ def _index(corpus: Path, path: Path, open_model: Callable[[], TextEmbedder]) -> 
             return index
     except NotAnIndex:
         pass
-    n_docs = _write_corpus(corpus)
-    note(f"{n_docs:,} docstrings of the standard library: {corpus}")
-    report = build_index(corpus, path, open_model, BuildSettings())
-    rate = (n_docs - report.resumed_rows) / report.seconds
-    say(f"{path}: {n_docs:,} documents in {report.seconds:.1f} s, {rate:,.0f} a second.")
+    rows = _write_corpus(corpus)
+    note(f"{len(rows):,} docstrings of the standard library: {corpus}")
+    _report(path, build_index(rows[:FIRST], path, open_model, BuildSettings()))
     return Index.open(path)
 
 
-def _write_corpus(path: Path) -> int:
-    """Write the docstrings of the standard library as JSON lines; return their number."""
-    from sbert_search.base.files import replacing
+def _write_corpus(path: Path) -> list[Mapping[str, object]]:
+    """Write docstrings of the standard library as JSON lines; return their rows."""
+    from sbert_search.base.files import replace_file
     from sbert_search.text.docstrings import stdlib_documents
+    from sbert_search.text.labelled.pairs import json_lines
 
+    every = list(stdlib_documents())
+    first = [document for document in every if document.metadata["package"] in PACKAGES]
+    others = [document for document in every if document.metadata["package"] not in PACKAGES]
+    kept = [*first, *others[:: max(1, len(others) // MOST)]][:MOST]
+    rows: list[Mapping[str, object]] = [
+        {"_id": doc.doc_id, "title": doc.title, "text": doc.text, **doc.metadata} for doc in kept
+    ]
     path.parent.mkdir(parents=True, exist_ok=True)
-    n_docs = 0
-    with replacing(path) as file:
-        for document in stdlib_documents():
-            row = {"_id": document.doc_id, "title": document.title, "text": document.text}
-            file.write((json.dumps({**row, **document.metadata}) + "\n").encode())
-            n_docs += 1
-    return n_docs
+    replace_file(path, json_lines(rows))
+    return rows
 
 
 def _next_steps(corpus: Path, path: Path) -> str:

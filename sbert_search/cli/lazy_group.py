@@ -18,6 +18,17 @@ from sbert_search.wings import Command, commands
 CONFIG_FILE = "sbert-search.toml"  # read from the current folder
 # Key in ctx.meta: names of the options that the command's table in the configuration file sets.
 _IN_TABLE = "sbert_search.cli.lazy_group"
+# What other programs call a command, for the hint about an unknown one.
+_OTHER_WORDS = {
+    "build": "index build",
+    "query": "search",
+    "encode": "embed",
+    "evaluate": "eval",
+    "dedup": "pairs",
+    "finetune": "train bi-encoder",
+    "fine-tune": "train bi-encoder",
+    "rerank": "search --rerank",
+}
 NEAR = 0.7  # lowest similarity (difflib ratio) at which a known name is suggested
 
 
@@ -76,7 +87,9 @@ class LazyGroup(click.Group):
         """Find the command of a command line; if it does not exist, fail and suggest a name."""
         name, known = args[0], self.list_commands(ctx)
         if name not in known and not name.startswith("-") and not ctx.resilient_parsing:
-            ctx.fail(f"No such command {name!r}.{suggestion(name, known)}")
+            other = _OTHER_WORDS.get(name) if ctx.parent is None else None
+            hint = f" Did you mean {other!r}?" if other else suggestion(name, known)
+            ctx.fail(f"No such command {name!r}.{hint}")
         found, command, rest = super().resolve_command(ctx, args)
         if command and not isinstance(command, click.Group):
             offer_options({option for param in command.params for option in param.opts})

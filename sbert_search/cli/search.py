@@ -217,15 +217,14 @@ def search(
             emit(facet_record(facet))
         else:
             show_facet(facet)
-    if quick:
-        _keep_graph(engine)
+    _keep_graph(engine, quick=quick)
 
 
-def _keep_graph(engine: SearchEngine) -> None:
-    """Export the model's graph for the next searches, if torch had to answer this one."""
+def _keep_graph(engine: SearchEngine, *, quick: bool) -> None:
+    """Export the graph for the next searches, if torch had to answer this quick one."""
     from sbert_search.embed.embedder import Embedder
 
-    if isinstance(engine.opened, Embedder):
+    if quick and isinstance(engine.opened, Embedder):
         sys.stdout.flush()  # the answer comes first
         engine.opened.keep_graph()
 

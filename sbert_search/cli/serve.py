@@ -22,7 +22,7 @@ from sbert_search.cli.options.shared import (
     options_of,
     shared_options,
 )
-from sbert_search.errors import ConfigError
+from sbert_search.errors import ConfigError, install
 from sbert_search.serve.access import (
     AccessTokens,
     ServerLimits,
@@ -65,7 +65,7 @@ def named_indexes(indexes: Sequence[str]) -> dict[str, Path]:
 def require_packages(use: str, extra: str, packages: Sequence[str]) -> None:
     """Check that the packages of a command are installed, or name the extra that installs them."""
     if missing := [name for name in packages if find_spec(name) is None]:
-        raise ConfigError(f"{use} needs {', '.join(missing)}: pip install 'sbert-search[{extra}]'.")
+        raise ConfigError(f"{use} needs {', '.join(missing)}: {install(extra)}.")
 
 
 _PACKAGES = ("starlette", "uvicorn", "msgspec", "httptools")
@@ -161,7 +161,7 @@ def serve(
     The index is called NAME or, without NAME, like its folder. SIGTERM ends the server, after the
     requests that have begun.
     """
-    require_packages("serve", "serve", _PACKAGES)
+    require_packages("serve", "", _PACKAGES)
     if mcp:
         require_packages("serve --mcp", "mcp", ["mcp"])
     if log_texts and not access_log:

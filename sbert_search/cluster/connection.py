@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypedDict, cast
 
-from sbert_search.errors import ClusterError, ConfigError
+from sbert_search.errors import ClusterError, ConfigError, install
 
 OBJECT_STORE_BYTES = 256 << 20  # memory for shared objects of a cluster that `connect` starts
 MORE_MACHINES = "connect more machines with `ray start --address=...`"  # for error messages
@@ -237,7 +237,7 @@ def connect(address: str | None = None) -> Iterator[Cluster]:
     try:
         ray = _ray()
     except ModuleNotFoundError as error:
-        raise ConfigError("--runner ray needs Ray: pip install 'sbert-search[ray]'") from error
+        raise ConfigError(f"--runner ray needs Ray: {install('ray')}.") from error
     if ray.is_initialized():  # the program that uses this package has connected to Ray
         yield Cluster()
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Unpack, get_args, overload
@@ -103,6 +104,15 @@ class EncodeMethods(ABC):
             TypeError: There is no option of this name.
         """
         return self._encoded(texts, task, options)
+
+    async def aencode(
+        self, texts: Texts, *, task: Task | None = None, **options: Unpack[EncodeOptions]
+    ) -> Vectors:
+        """Call `encode` in a thread, so that the event loop of asyncio goes on.
+
+        The arguments are those of `encode` that keep its result a float32 array.
+        """
+        return await asyncio.to_thread(lambda: self.encode(texts, task=task, **options))
 
     @overload
     def encode_query(self, texts: Texts, **options: Unpack[EncodeOptions]) -> Vectors: ...

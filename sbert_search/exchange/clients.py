@@ -7,18 +7,20 @@ from contextlib import contextmanager, suppress
 from urllib.parse import urlsplit
 
 from sbert_search.base.progress import shown_url
-from sbert_search.errors import ConfigError
+from sbert_search.errors import ConfigError, install
 
 
 @contextmanager
-def needs(package: str, install: str) -> Iterator[None]:
-    """Turn a failed import inside the context into an error with the ``pip install`` to run."""
+def needs(package: str, extra: str = "") -> Iterator[None]:
+    """Turn a failed import inside the context into an error with the ``pip install`` to run.
+
+    ``extra`` "": the package is in no extra.
+    """
     try:
         yield
     except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"The package {package} is not installed; run `python -m pip install '{install}'`."
-        ) from error
+        command = install(extra) if extra else f"python -m pip install {package}"
+        raise ConfigError(f"The package {package} is not installed: {command}.") from error
 
 
 def require_url(url: str) -> None:

@@ -79,7 +79,7 @@ class MilvusReceiver:
     """Uploads passages to a collection of Milvus."""
 
     def __init__(self, plan: ExportPlan, url: str, name: str, api_key: str | None) -> None:
-        with needs("pymilvus", "sbert-search[milvus]"):
+        with needs("pymilvus", "milvus"):
             import pymilvus
         self._plan, self._url, self._name, self._milvus = plan, url, name, pymilvus
         try:

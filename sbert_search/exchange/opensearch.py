@@ -115,7 +115,7 @@ class OpenSearchReceiver:
     """Uploads passages to an index of OpenSearch."""
 
     def __init__(self, plan: ExportPlan, url: str, name: str, api_key: str | None) -> None:
-        with needs("opensearch-py", "sbert-search[opensearch]"):
+        with needs("opensearch-py", "opensearch"):
             import opensearchpy
         if urlsplit(url).scheme not in ("http", "https"):
             raise ConfigError(

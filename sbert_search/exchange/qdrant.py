@@ -26,7 +26,7 @@ class QdrantReceiver:
     """Uploads passages to a collection of Qdrant."""
 
     def __init__(self, plan: ExportPlan, url: str, name: str, api_key: str | None) -> None:
-        with needs("qdrant-client", "sbert-search[qdrant]"):
+        with needs("qdrant-client", "qdrant"):
             from qdrant_client import QdrantClient, models
             from qdrant_client.http import exceptions
         self._plan, self._name, self._models, self._errors = plan, name, models, exceptions

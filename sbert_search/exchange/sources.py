@@ -184,7 +184,7 @@ def found_in_chroma(folder: Path, asked: SourceOptions) -> VectorSource:
     The records are read later, page by page, when the rows of the result are iterated over.
     """
     asked.require_only(f"the Chroma folder {folder}", "--table", "--text-field", "--title-field")
-    with needs("chromadb", "chromadb"):
+    with needs("chromadb"):
         import chromadb
     settings = chromadb.Settings(anonymized_telemetry=False)
     client = chromadb.PersistentClient(str(folder), settings=settings)
@@ -256,7 +256,7 @@ def found_in_lance(folder: Path, asked: SourceOptions) -> VectorSource:
         folder, asked = folder.parent, replace(asked, table=folder.stem)
     names = sorted(path.stem for path in folder.glob(f"*{ENDING}") if path.is_dir())
     name = choose_name(asked.table, names, str(folder), "table")
-    with needs("lancedb", "lancedb"):
+    with needs("lancedb"):
         import lancedb
     table = lancedb.connect(str(folder)).open_table(name)
     field = asked.fields.vector or vector_field(table.schema, f"{folder}: {name}")

@@ -6,12 +6,12 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, NoReturn, Self, Unpack
 
 from sbert_search.config import from_mapping
 from sbert_search.embed.arguments import CheckedOptions, EmbedderOptions, ModelLike
 from sbert_search.embed.protocol import TextEmbedder
-from sbert_search.errors import QueryError, UnfinishedBuild
+from sbert_search.errors import IndexStoreError, QueryError, UnfinishedBuild
 from sbert_search.index import documents as read
 from sbert_search.index.documents import DocIds, Page
 from sbert_search.index.snapshot import Snapshot
@@ -60,6 +60,27 @@ class Index:
 
     def __init__(self, store: IndexStore) -> None:
         self.store = store
+
+    def close(self) -> None:
+        """Release the files of the index; a temporary index is deleted. It cannot be used again.
+
+        A ``with`` block calls this at its end: ``with Index.open("my.index") as index: ...``.
+        Without it, the files are released with the object.
+        """
+        if (delete := self.__dict__.get("_delete")) is not None:
+            delete()
+        self.__dict__.pop("store", None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name == "store":
+            raise IndexStoreError("The index is closed; open it again with Index.open.")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     # --- Making and opening ---------------------------------------------------------------------
 
@@ -167,7 +188,7 @@ class Index:
         except BaseException:
             scratch.remove()
             raise
-        weakref.finalize(index, scratch.remove)
+        index.__dict__["_delete"] = weakref.finalize(index, scratch.remove)
         return index
 
     @classmethod

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from sbert_search.errors import install
+
 
 @contextmanager
 def extra(name: str) -> Iterator[None]:
@@ -13,6 +15,5 @@ def extra(name: str) -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         raise ImportError(
-            f"sbert_search.integrations.{name} needs the package {error.name}: "
-            f"pip install 'sbert-search[{name}]'"
+            f"sbert_search.integrations.{name} needs the package {error.name}: {install(name)}"
         ) from error

@@ -126,6 +126,8 @@ def _as_array(values: object, shown: str) -> NDArray[np.floating]:
     # Lists of different lengths; tensors on a GPU, of bfloat16, or that require a gradient.
     except (TypeError, ValueError, RuntimeError) as error:
         raise QueryError(f"{shown} is not a vector: {error}.") from error
+    if array.dtype.kind in "US":
+        raise QueryError(f"{shown} is a list of texts; pass one text, or use `search_many`.")
     return array
 
 

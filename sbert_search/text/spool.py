@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from sbert_search.base.options import if_offered
 from sbert_search.base.progress import progress
-from sbert_search.errors import ConfigError, CorpusError
+from sbert_search.errors import ConfigError, CorpusError, install
 from sbert_search.records import Document
 from sbert_search.text.formats.rows import BLOCK_ROWS, excerpt, repeated_name
 from sbert_search.text.formats.spooled import write_batches, write_rows
@@ -84,8 +84,7 @@ def _duckdb_batches(path: Path, shown: str, query: str | None) -> Iterator[pa.Re
         duckdb = importlib.import_module("duckdb")
     except ImportError:
         raise CorpusError(
-            f"{shown}: reading DuckDB files needs the package duckdb; install it with "
-            "`pip install 'sbert-search[duckdb]'`."
+            f"{shown}: reading DuckDB files needs the package duckdb: {install('duckdb')}."
         ) from None
     config = {"enable_external_access": "false", "lock_configuration": "true"}
     with (
@@ -212,8 +211,8 @@ def source_files(
         return [replace(copied, holds_documents=isinstance(first, Document))]
     if isinstance(first, str) and " " in first and not (os.path.exists(first) or any(iglob(first))):
         raise CorpusError(
-            f"{excerpt(first)} is no file, folder or pattern of files. To index texts, use "
-            "`Index.from_texts`."
+            f"{excerpt(first)} is no file, folder or pattern of files. To index texts, pass "
+            "rows such as {'text': ...}, or make a new index with `Index.from_texts`."
         )
     paths = cast("list[str | Path]", [first, *items])
     stdin = _spool_stdin(owner) if "-" in map(str, paths) else None

@@ -76,7 +76,7 @@ def test_the_extras_are_those_of_the_package() -> None:
         ({"quota": 1.5}, ["export OMP_NUM_THREADS=1"]),
         ({"quota": 8.0}, []),
         ({"switches": {"ONEDNN_MAX_CPU_ISA": "AVX2"}}, ["unset ONEDNN_MAX_CPU_ISA"]),
-        ({"extras": {"cpu": ("onnxruntime",)}}, ["pip install 'sbert-search[cpu]'"]),
+        ({"extras": {"cpu": ("onnxruntime",)}}, ["pip install -e '.[cpu]'"]),
         ({"extras": {"cpu": ("faiss",)}}, ["faiss of the extra cpu are missing"]),
         (
             {"gpus": ("NVIDIA A",)},

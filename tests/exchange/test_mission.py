@@ -36,5 +36,5 @@ def test_exports_are_imported_again(index: Index, tmp_path: Path) -> None:
     done = run("index", "export", index.path, "--to", "qdrant", "--url", str(tmp_path / "q"))
     if importlib.util.find_spec("qdrant_client") is None:
         assert done.code != 0
-        assert "sbert-search[qdrant]" in done.err
+        assert "pip install -e '.[qdrant]'" in done.err
     assert issubclass(ExchangeError, sbert_search.SbertSearchError)

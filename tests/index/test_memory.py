@@ -39,7 +39,7 @@ def test_a_budget_is_kept_by_whatever_writes_or_searches(
         memory_limited(tight),
         pytest.raises(
             ConfigError,
-            match=r"takes about 416 MiB, but 128 MiB of --memory are left; allow 1,440 MiB or more",
+            match=r"takes about 416 MiB, but 128 MiB .*set_memory_limit are left; allow 1,440 MiB",
         ),
     ):
         Index.build(corpus, out=tmp_path / "i", model="hashing:32")

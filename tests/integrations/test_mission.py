@@ -34,4 +34,4 @@ def test_mteb_is_a_command_or_names_its_extra() -> None:
         pytest.skip("tests/integrations/mteb runs it")
     done = run("eval", "mteb", "STSBenchmark", "--model", "hashing")
     assert done.code != 0
-    assert "sbert-search[mteb]" in done.err
+    assert "pip install -e '.[mteb]'" in done.err

@@ -23,7 +23,7 @@ def test_a_missing_framework_is_named_with_its_extra(name: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 1
-    assert done.stderr.strip().endswith(f"pip install 'sbert-search[{name}]'")
+    assert done.stderr.strip().endswith(f"pip install -e '.[{name}]' in the clone of sbert-search")
     assert package in done.stderr
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sbert_search.base import options as remedies
+from sbert_search import errors
 from sbert_search.embed.embedder import Embedder
 from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.embed.protocol import Vectors
@@ -88,7 +88,7 @@ def test_a_model_that_has_moved_is_named_with_the_remedy(
     model = model.rename(tmp_path / "elsewhere")
     with pytest.raises(ModelError, match="if it lies elsewhere now, name it with --model"):
         SearchEngine(index).search("germs")
-    monkeypatch.setattr(remedies, "_offered", {"--query"})
+    monkeypatch.setattr(errors, "offered", {"--query"})
     with pytest.raises(ModelError, match="if it lies elsewhere now, make a link to it there"):
         SearchEngine(index).search("germs")
     assert SearchEngine(index, model).search("germs")

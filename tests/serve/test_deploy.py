@@ -99,7 +99,7 @@ def test_the_commands_of_the_image_run_in_a_new_environment(built: Path, tmp_pat
     inherited = [path for path in sys.path if path.endswith("site-packages")]
     (site / "inherited.pth").write_text("\n".join(inherited))
     [install] = [step for step in _steps("RUN") if "sbert-search" in step]
-    words = [word.replace("sbert-search[", f"{ROOT}[") for word in shlex.split(install)]
+    words = [word.replace("/src/sbert-search[", f"{ROOT}[") for word in shlex.split(install)]
     subprocess.run([python, *words[1:], "--no-deps"], check=True, cwd=tmp_path)
     shutil.copytree(built, tmp_path / "my.index")
     program, *words = _command_of_the_image()

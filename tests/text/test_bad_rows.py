@@ -130,7 +130,7 @@ def test_a_bad_row_is_named_or_skipped(tmp_path: Path, case: Case) -> None:
         CorpusReader(path).survey()
     assert f"{path}:{case.place}: " in str(caught.value)
     assert case.message in str(caught.value)
-    assert str(caught.value).endswith(". Fix it, or pass --on-error skip.")
+    assert str(caught.value).endswith(". Fix it, or pass on_error='skip'.")
     documents, rejects, _ = read_all(path)
     assert len(documents) == case.kept
     (reject,) = rejects

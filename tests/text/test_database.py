@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from sbert_search import Index
+from sbert_search import Index, errors
 from sbert_search.base import files
-from sbert_search.base import options as remedies
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.records import Document
 from sbert_search.text.documents import CorpusReader
@@ -75,7 +74,7 @@ def test_the_only_table_is_read_without_a_query(
     fill(library, "loans", BOOKS[:1])
     with pytest.raises(CorpusError, match=r"has the tables books, loans\. Say what to read with"):
         read(library)
-    monkeypatch.setattr(remedies, "_offered", {"--out"})
+    monkeypatch.setattr(errors, "offered", {"--out"})
     with pytest.raises(CorpusError, match=r"books, loans\. Export the rows to JSON lines\.$"):
         read(library)
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from sbert_search.base import files
 from sbert_search.base.out_of_memory import ran_out_of_memory
-from sbert_search.errors import ConfigError, ModelError
+from sbert_search.errors import ConfigError, ModelError, install
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.encoder.encoder import Block
 from sbert_search.models.encoder.self_attention import Attention
@@ -134,9 +134,7 @@ def export_graph(model: BiEncoder, graph: Path, weights: Path) -> None:
                 verbose=False,
             )
         except ImportError as error:
-            raise ConfigError(
-                f"Exporting a graph needs {error.name}: pip install -U 'sbert-search[cpu]'."
-            ) from error
+            raise ConfigError(f"Exporting a graph needs {error.name}: {install('cpu')}.") from error
         except Exception as error:  # the exporter's errors share no other base class
             _let_through_failures_of_the_machine(error)
             raise ModelError(

@@ -25,7 +25,7 @@ from sbert_search.base.processor import thread_count
 from sbert_search.base.progress import note, warn
 from sbert_search.embed.engines.protocol import Engine, EngineName, OpenedModel, self_check_texts
 from sbert_search.embed.protocol import TokenizedTexts, Vectors
-from sbert_search.errors import ConfigError, ModelError
+from sbert_search.errors import ConfigError, ModelError, install
 from sbert_search.models.loading.folder import ModelFolder, load_tokenizer, read_folder
 from sbert_search.models.loading.identity import sha256_of
 from sbert_search.models.loading.modules import read_object
@@ -51,9 +51,7 @@ class GraphEngine:
         try:
             import onnxruntime
         except ImportError as error:
-            raise ConfigError(
-                "The engine onnx needs onnxruntime: pip install 'sbert-search[cpu]'."
-            ) from error
+            raise ConfigError(f"The engine onnx needs onnxruntime: {install('cpu')}.") from error
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = thread_count()
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")

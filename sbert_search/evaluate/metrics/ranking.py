@@ -19,7 +19,7 @@ from types import ModuleType
 
 import xxhash
 
-from sbert_search.errors import EvaluationError
+from sbert_search.errors import EvaluationError, install
 from sbert_search.records import Qrels, Run
 
 DEFAULT_MEASURES = ("nDCG@10", "recall@100", "MRR@10", "MAP")
@@ -80,9 +80,7 @@ def _ir_measures() -> ModuleType:
     try:
         import ir_measures
     except ModuleNotFoundError as error:
-        raise EvaluationError(
-            "Ranking metrics need ir-measures; run: python -m pip install 'sbert-search[eval]'."
-        ) from error
+        raise EvaluationError(f"Ranking metrics need ir-measures; run: {install()}.") from error
     return ir_measures
 
 

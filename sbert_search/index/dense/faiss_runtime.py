@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
-from sbert_search.errors import ConfigError, IndexStoreError
+from sbert_search.errors import ConfigError, IndexStoreError, install
 
 FaissIndex: TypeAlias = Any  # FAISS ships no types
 FaissParameters: TypeAlias = Any
@@ -84,6 +84,5 @@ def require_faiss() -> None:
     """Check that FAISS is installed, without loading it."""
     if importlib.util.find_spec("faiss") is None:
         raise ConfigError(
-            "FAISS is not installed; run `python -m pip install 'sbert-search[cpu]'`, "
-            "or use the index spec Flat."
+            f"FAISS is not installed; use the index spec Flat, or run: {install('cpu')}."
         )

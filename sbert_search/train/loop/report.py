@@ -13,7 +13,7 @@ from torch import nn
 from sbert_search.base import files
 from sbert_search.base.device import matmul_rate, memory_bytes
 from sbert_search.base.progress import duration, progress, tell_progress, warn
-from sbert_search.errors import ConfigError
+from sbert_search.errors import ConfigError, install
 from sbert_search.train.loop.failure_checks import (
     ConstantLossDetector,
     EqualScoresDetector,
@@ -207,7 +207,7 @@ def _open_board(out: Path, step: int) -> Any:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise ConfigError(
-            "report.tensorboard is on, but TensorBoard is not installed: "
-            "pip install 'sbert-search[train]', or turn it off."
+            "report.tensorboard is on, but TensorBoard is not installed. Turn it off, or run: "
+            f"{install('train')}."
         ) from error
     return SummaryWriter(str(out / "tensorboard"), purge_step=step + 1)

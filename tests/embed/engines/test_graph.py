@@ -144,7 +144,7 @@ def test_a_failed_export_is_an_error_of_the_engine_alone(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     tiny_bi_encoder(tmp_path / "tokens").save(tmp_path / "model")
     monkeypatch.setattr("torch.onnx.export", fail)
-    with pytest.raises(ModelError, match=r"use --engine native\. no rule for this operator"):
+    with pytest.raises(ModelError, match=r"use engine='native'\. no rule for this operator"):
         Embedder(tmp_path / "model", engine="onnx")
     keep_graph(read_folder(tmp_path / "model"))
     monkeypatch.setattr(graph, "make_graph", fail)
@@ -213,5 +213,5 @@ def test_another_device_or_precision_is_refused(folder: Path, name: str, value: 
 
 def test_attention_with_relative_positions_has_no_padded_form(tmp_path: Path) -> None:
     encoder = tiny_encoder(attention_terms=("c2c", "c2p"), relative_positions=4)
-    with pytest.raises(ModelError, match=r"supports no attention .*; use --engine native"):
+    with pytest.raises(ModelError, match=r"supports no attention .*; use engine='native'"):
         PaddedBiEncoder(BiEncoder(encoder, tiny_tokenizer(tmp_path)))

@@ -233,7 +233,7 @@ def test_data_that_cannot_be_learned_from_are_refused(tmp_path: Path) -> None:
             CorpusError, match=r"single\.jsonl:1 has one text, but .*both\.jsonl:1 has two"
         ):
             train_classifier(recipe(tmp_path, data=mixed | {"held_out": 0.0}), tmp_path / "run")
-    with pytest.raises(ConfigError, match=r"the classes none, one, and .*--set 'data.labels=\[\]'"):
+    with pytest.raises(ConfigError, match=r"the classes none, one, and .*'data.labels=\[\]'"):
         recipe(tmp_path, "number", data=data)
     data = {"train": str(bad), "held_out": 0.0}
     with pytest.raises(TrainingError, match=r"All 1 rows .* have the label 'nome'"):

@@ -176,7 +176,7 @@ def test_a_budget_that_faiss_does_not_fit_leaves_the_update_as_it_is(tmp_path: P
     with store.writer() as writer:
         writer.compact()
         writer.commit(make_batch(some_documents(100, "b"), some_vectors(100)))
-        with memory_limited(1), pytest.raises(ConfigError, match="--memory"):
+        with memory_limited(1), pytest.raises(ConfigError, match="set_memory_limit"):
             writer.settle()
         assert sizes(store) == [600, 100]
         assert writer.settle()

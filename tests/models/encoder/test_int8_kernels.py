@@ -64,7 +64,7 @@ def test_products_are_exact_on_cpus_without_vnni(switches: dict[str, str]) -> No
 def test_a_torch_without_onednn_is_refused(monkeypatch: Any) -> None:
     check_int8_product.cache_clear()
     monkeypatch.setattr(torch._C, "_has_mkldnn", False)
-    with pytest.raises(ConfigError, match="int8 needs a torch with oneDNN; use --precision fp32"):
+    with pytest.raises(ConfigError, match="int8 needs a torch with oneDNN; use precision='fp32'"):
         check_int8_product(6, 8)
 
 

@@ -130,7 +130,7 @@ def test_nsp_needs_a_second_document() -> None:
 
 
 def test_documents_of_one_sentence_make_no_pairs() -> None:
-    with pytest.raises(CorpusError, match=r"two sentences .* --set segments\.kind=full-sentences"):
+    with pytest.raises(CorpusError, match=r"two sentences .* segments\.kind=full-sentences"):
         plan([[5], [5]], "sop")
 
 

@@ -374,7 +374,7 @@ def test_relevance_without_labels_names_the_mining_of_negatives(
     start: Path, tmp_path: Path
 ) -> None:
     data = files(tmp_path, lambda row: {"query": row["sentence1"], "passage": row["sentence2"]})
-    with pytest.raises(CorpusError, match=r"no label column .*--set mining\.negatives=7\."):
+    with pytest.raises(CorpusError, match=r"no label column .*mining\.negatives=7\."):
         train_cross_encoder(
             recipe(start, data, task="relevance", loss="list_softmax"), tmp_path / "run"
         )

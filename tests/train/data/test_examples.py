@@ -79,7 +79,7 @@ def test_groups_pair_each_text_with_the_next(path: Path) -> None:
 
 
 def test_pairs_in_place_of_groups_are_told_their_form(path: Path) -> None:
-    with pytest.raises(CorpusError, match=r"no texts column .* --set data\.form=pairs; the "):
+    with pytest.raises(CorpusError, match=r"no texts column .* data\.form=pairs; the "):
         read(path, [{"query": "q", "passage": "p"}], form="groups")
 
 
