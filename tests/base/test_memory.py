@@ -127,7 +127,8 @@ def test_a_budget_that_is_used_up_is_refused_with_the_memory_that_would_do(
     with memory_limited(512 << 20), pytest.raises(ConfigError) as refused:
         memory.require(400 << 20, "A search")
     assert str(refused.value) == (
-        "A search takes about 400 MiB, but 212 MiB of --memory are left; allow 700 MiB or more."
+        "A search takes about 400 MiB, but 212 MiB of the limit of set_memory_limit are left; "
+        "allow 700 MiB or more."
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -96,7 +97,7 @@ def test_the_column_of_the_negative_is_not_that_of_the_positive(tmp_path: Path) 
     ],
 )
 def test_a_negative_column_is_no_other_part(
-    tmp_path: Path, names: dict[str, str], part: str
+    tmp_path: Path, names: dict[str, Any], part: str
 ) -> None:
     row = {"query": "a", "passage": "p", "text": "t", "negative_1": "n", "negative_2": "m"}
     path = write(tmp_path / "t.jsonl", row)
