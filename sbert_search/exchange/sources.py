@@ -191,6 +191,11 @@ def found_in_chroma(folder: Path, asked: SourceOptions) -> VectorSource:
     names = sorted(each.name for each in client.list_collections())
     name = choose_name(asked.table, names, str(folder), "collection")
     collection = client.get_collection(name, embedding_function=None)
+    if not collection.count():
+        raise CorpusError(
+            f"{folder}: the collection {name!r} holds no records. Name another one with --table; "
+            f"there are: {', '.join(names)}."
+        )
     # Reading `configuration` would log a warning, since no embedding function is passed.
     space = (collection.configuration_json.get("hnsw") or {}).get("space", "")
     metric = asked.metric or _CHROMA_METRICS.get(space)
@@ -203,11 +208,15 @@ def found_in_chroma(folder: Path, asked: SourceOptions) -> VectorSource:
     def rows() -> Iterator[dict[str, object]]:
         for start in range(0, collection.count(), _PAGE):
             page = collection.get(
-                include=["embeddings", "documents", "metadatas"], limit=_PAGE, offset=start
+                include=["embeddings", "documents", "metadatas", "uris"],
+                limit=_PAGE,
+                offset=start,
             )
-            parts = (page["ids"], page["documents"], page["metadatas"], page["embeddings"])
-            for doc_id, text, metadata, vector in zip(*parts, strict=True):
-                yield {**_with_text(metadata or {}, text), _ID: doc_id, VECTOR: vector}
+            parts = (page[name] for name in ("ids", "documents", "metadatas", "embeddings", "uris"))
+            for doc_id, text, metadata, vector, uri in zip(*parts, strict=True):
+                others = {"uri": uri} if uri is not None else {}  # the only link to its content
+                row = _with_text({**others, **(metadata or {})}, text)
+                yield {**row, _ID: doc_id, VECTOR: vector}
 
     text_field = asked.fields.text or _TEXT
     fields = FieldNames(id=_ID, text=text_field, title=asked.fields.title, vector=VECTOR)

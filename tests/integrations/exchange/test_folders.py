@@ -58,6 +58,20 @@ def test_a_chroma_collection_comes_over_whole(space: str, tmp_path: Path) -> Non
     assert len(import_index(tmp_path / "c", tmp_path / "j", table="notes")) == len(kept)
 
 
+def test_chroma_uris_come_over_and_an_empty_collection_is_named(tmp_path: Path) -> None:
+    settings = chromadb.Settings(anonymized_telemetry=False)
+    client = chromadb.PersistentClient(str(tmp_path / "c"), settings=settings)
+    made = client.create_collection("pictures", embedding_function=None)
+    with pytest.raises(CorpusError, match=r"'pictures' holds no records.*there are: pictures"):
+        import_index(tmp_path / "c", tmp_path / "i")
+    made.add(ids=["a", "b"], embeddings=VECTORS[:2], uris=["file:///a.png", "file:///b.png"])
+    index = import_index(tmp_path / "c", tmp_path / "i")
+    assert [dict(document.metadata) for document in index] == [
+        {"uri": "file:///a.png"},
+        {"uri": "file:///b.png"},
+    ]
+
+
 def test_chroma_metadata_with_the_names_of_other_fields_are_kept(tmp_path: Path) -> None:
     settings = chromadb.Settings(anonymized_telemetry=False)
     client = chromadb.PersistentClient(str(tmp_path / "c"), settings=settings)
