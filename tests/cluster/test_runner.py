@@ -54,7 +54,7 @@ def test_a_runner_that_cannot_begin_disconnects(connections: list[str]) -> None:
 
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ConfigError, match=r"pip install 'sbert-search\[ray\]'"):
+    with pytest.raises(ConfigError, match=r"pip install -e '\.\[ray\]'"):
         RayRunner().__enter__()
 
 

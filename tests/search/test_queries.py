@@ -122,7 +122,7 @@ V = np.array([1.0, 0.0])
         (lambda e: e.search(np.ones((1, 2))), "the shape (1, 2)"),
         (lambda e: e.search(np.array([np.nan, 0])), "The query has a vector with values that are"),
         (lambda e: e.search(np.zeros(2)), "a vector of zeros"),
-        (lambda e: e.search(["a", "b"]), "not a vector: could not convert string"),
+        (lambda e: e.search(["a", "b"]), "is a list of texts; pass one text, or use `search_many`"),
         (lambda e: e.search([[1.0, 2.0], [3.0]]), "The query is not a vector: setting an array"),
         (
             lambda e: e.search_many(np.ones(2)),

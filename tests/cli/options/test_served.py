@@ -35,6 +35,6 @@ def test_an_index_above_the_working_folder_has_the_name_of_its_folder(
 
 def test_missing_packages_are_named_with_the_extra_that_brings_them() -> None:
     require_packages("serve", "serve", ["json"])
-    expected = r"serve --mcp needs absent1, absent2: pip install 'sbert-search\[mcp\]'\."
+    expected = r"serve --mcp needs absent1, absent2: python -m pip install -e '\.\[mcp\]' in"
     with pytest.raises(ConfigError, match=expected):
         require_packages("serve --mcp", "mcp", ["absent1", "json", "absent2"])

@@ -27,7 +27,7 @@ def test_both_places_are_named_and_nothing_is_written(tmp_path: Path) -> None:
         Index.build(path, out=tmp_path / "i", model=HashingEmbedder())
     message = str(caught.value)
     assert f"{path}:3002: the id also occurs in {path}:1, with other content (a" in message
-    assert "--on-error skip" in str(caught.value)
+    assert "on_error='skip'" in str(caught.value)
     assert not (tmp_path / "i").exists()
 
 

@@ -267,7 +267,9 @@ def test_without_faiss_only_flat_indexes_are_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match="FAISS is not installed; run"):
+    with pytest.raises(
+        ConfigError, match="FAISS is not installed; use the index spec Flat, or run"
+    ):
         IndexStore.create(
             tmp_path / "i", Manifest.new(VectorSettings(dim=8, spec=IndexSpec(factory="HNSW32")))
         )

@@ -73,5 +73,5 @@ def test_equal_documents_can_be_laid_out() -> None:
 def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     require_layout_library()
     monkeypatch.setattr("sbert_search.lab.map.layout.find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"pip install 'sbert-search\[analyze\]'"):
+    with pytest.raises(ConfigError, match=r"pip install -e '\.\[analyze\]'"):
         require_layout_library()

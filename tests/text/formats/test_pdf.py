@@ -123,7 +123,7 @@ def test_a_pdf_without_a_password_for_reading_is_read(tmp_path: Path) -> None:
 
 def test_without_pypdf_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pypdf", None)
-    with pytest.raises(BadRow, match=r"pip install 'sbert-search\[pdf\]'"):
+    with pytest.raises(BadRow, match=r"a PDF file needs pypdf: python -m pip install -e \. in"):
         read_pdf(make_pdf(PAGES))
 
 

@@ -50,7 +50,7 @@ def test_labels_and_named_columns(tmp_path: Path) -> None:
             '{"sentence1": "a"}\n',
             "p.jsonl: no text2 column among sentence1. Rename a column to sentence2 or text2 or "
             "hypothesis or positive or passage or answer, or name the column to use: [columns] "
-            "text2 = NAME in a task file, --set data.columns.text2=NAME in a training.",
+            "text2 = NAME in a task file, data.columns.text2=NAME in a training.",
         ),
         (ROW % 1 + ROW % "true", "p.jsonl:2: 'score' must be a finite number (True)"),
         (ROW % '"1_0"', "p.jsonl:1: 'score' must be a finite number ('1_0')"),

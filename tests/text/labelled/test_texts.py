@@ -100,7 +100,7 @@ def test_files_without_columns_or_rows(tmp_path: Path) -> None:
         CorpusError, match=r"no text column among body, label\. Rename a column"
     ) as error:
         read_labelled_texts(path)
-    where = "[columns] text1 = NAME in a task file, --set data.columns.text=NAME in a training."
+    where = "[columns] text1 = NAME in a task file, data.columns.text=NAME in a training."
     assert str(error.value).endswith(where)
     with pytest.raises(CorpusError, match="'sentence' must be a text that is not blank"):
         read_labelled_texts(written(path, {"sentence": " ", "label": 1}))
