@@ -25,6 +25,7 @@ from sbert_search.cluster.shard_worker import SentMask, ShardedCommit, UnknownCo
 from sbert_search.errors import LostShards
 from sbert_search.index.dense.exact import TopK
 from sbert_search.index.dense.query_plan import RowMask
+from sbert_search.index.filters.structured import Where, condition_text
 from sbert_search.index.lexical.analyzer import NearWords
 from sbert_search.index.lexical.bm25 import LexicalSearch, Matches
 from sbert_search.index.lexical.vocabulary import Vocabulary
@@ -157,8 +158,9 @@ class PlacedSnapshot(Snapshot):
             merged.append(Matches(docs[order], scores[order], total, each.most))
         return merged
 
-    def filter_mask(self, where: str) -> FilterMask:
+    def filter_mask(self, where: Where) -> FilterMask:
         """Find the live rows that match a condition, as `Snapshot.filter_mask` does."""
+        where = condition_text(where)
         counts = cast("list[tuple[int, int]]", self._ask("count", lambda shards: (where,)))
         n_docs, n_rows = sum(docs for docs, _ in counts), sum(rows for _, rows in counts)
         return FilterMask(where, n_docs, n_rows, partial(self.own_filter_mask, where))

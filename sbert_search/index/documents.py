@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from sbert_search.config import is_integer
 from sbert_search.errors import QueryError
+from sbert_search.index.filters.structured import Where
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.records import Document
 
@@ -67,14 +68,14 @@ def get_document(snapshot: Snapshot, doc_id: str) -> Document | None:
     return None if row < 0 else snapshot.fetch([row])[0].document
 
 
-def iter_documents(snapshot: Snapshot, where: str | None) -> Iterator[Document]:
+def iter_documents(snapshot: Snapshot, where: Where | None) -> Iterator[Document]:
     """Read the live documents that match a filter (None: all), in the order they were added."""
     if where is None:
         return snapshot.iter_documents()
     return _read(snapshot, _first_rows(snapshot, where))
 
 
-def read_page(snapshot: Snapshot, n: int, after: int | None, where: str | None) -> Page:
+def read_page(snapshot: Snapshot, n: int, after: int | None, where: Where | None) -> Page:
     """Read at most ``n`` documents whose rows are above ``after``; None: the first documents."""
     _require_positive(n)
     if not (after is None or is_integer(after)):
@@ -86,7 +87,7 @@ def read_page(snapshot: Snapshot, n: int, after: int | None, where: str | None) 
     return Page(list(_read(snapshot, page)), int(page[-1]) if more else None)
 
 
-def sample_documents(snapshot: Snapshot, n: int, seed: int, where: str | None) -> list[Document]:
+def sample_documents(snapshot: Snapshot, n: int, seed: int, where: Where | None) -> list[Document]:
     """Draw ``n`` different documents at random; if there are fewer, return all in random order."""
     _require_positive(n)
     if not (is_integer(seed) and seed >= 0):
@@ -96,7 +97,7 @@ def sample_documents(snapshot: Snapshot, n: int, seed: int, where: str | None) -
     return list(_read(snapshot, rows[drawn]))
 
 
-def _first_rows(snapshot: Snapshot, where: str | None) -> NDArray[np.int64]:
+def _first_rows(snapshot: Snapshot, where: Where | None) -> NDArray[np.int64]:
     """Return the rows of the first passages of matching live documents, (n_docs,), ascending."""
     parts = [np.empty(0, np.int64)]
     mask = None if where is None else snapshot.filter_mask(where)

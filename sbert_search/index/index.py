@@ -14,6 +14,7 @@ from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import IndexStoreError, QueryError, UnfinishedBuild
 from sbert_search.index import documents as read
 from sbert_search.index.documents import DocIds, Page
+from sbert_search.index.filters.structured import Where
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.store import IndexStore
 from sbert_search.models.loading.identity import ModelIdentity
@@ -359,7 +360,7 @@ class Index:
         """
         return read.get_document(self.state, read.id_text(doc_id))
 
-    def documents(self, where: str | None = None) -> Iterator[Document]:
+    def documents(self, where: Where | None = None) -> Iterator[Document]:
         """Read the documents that match a filter, in the order in which they were added.
 
         Raises:
@@ -368,7 +369,7 @@ class Index:
         """
         return read.iter_documents(self.state, where)
 
-    def scroll(self, n: int = 100, *, after: int | None = None, where: str | None = None) -> Page:
+    def scroll(self, n: int = 100, *, after: int | None = None, where: Where | None = None) -> Page:
         """Read documents page by page, in the order in which they were added.
 
         Documents that are added between two calls appear on a later page. Replacing a document
@@ -386,7 +387,7 @@ class Index:
         """
         return read.read_page(self.state, n, after, where)
 
-    def sample(self, n: int = 10, *, seed: int = 0, where: str | None = None) -> list[Document]:
+    def sample(self, n: int = 10, *, seed: int = 0, where: Where | None = None) -> list[Document]:
         """Draw ``n`` different documents at random, or all if there are fewer.
 
         The same seed draws the same documents from the same state and filter.
@@ -578,7 +579,7 @@ class Index:
             moved=moved,
         )
 
-    def delete(self, ids: DocIds | None = None, *, where: str | None = None) -> int:
+    def delete(self, ids: DocIds | None = None, *, where: Where | None = None) -> int:
         """Delete documents by id or by a filter over the metadata, in one commit.
 
         Args:

@@ -19,6 +19,7 @@ from sbert_search.errors import CorruptIndex, NoLexicalData, QueryError
 from sbert_search.index.dense.exact import QUERY_BLOCK, TopK, exact_scores, offer_nearest
 from sbert_search.index.dense.query_plan import RowMask, Selection
 from sbert_search.index.derived_files import DerivedFiles, known_files
+from sbert_search.index.filters.structured import Where, condition_text
 from sbert_search.index.lexical.analyzer import NearWords
 from sbert_search.index.lexical.bm25 import LexicalPart, LexicalSearch, Matches
 from sbert_search.index.lexical.postings import Live, Postings
@@ -271,12 +272,13 @@ class Snapshot:
             parts.append(segment.rows[np.repeat(at - before, counts) + np.arange(counts.sum())])
         return np.sort(np.concatenate(parts))
 
-    def filter_mask(self, where: str) -> RowMask:
+    def filter_mask(self, where: Where) -> RowMask:
         """Find the live rows whose documents match an SQL condition over their metadata."""
         return self.own_filter_mask(where)
 
-    def own_filter_mask(self, where: str) -> RowMask:
+    def own_filter_mask(self, where: Where) -> RowMask:
         """Find the rows that `filter_mask` finds, in this process even if a cluster is used."""
+        where = condition_text(where)
         mask = self._masks.pop(where, None) or self._find_matching(where)
         self._masks[where] = mask  # a dict keeps the order of insertion: the newest mask is last
         for oldest in list(self._masks)[:-MASKS_KEPT]:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.errors import IndexStoreError
+from sbert_search.index.filters.structured import Where
 from sbert_search.index.part_writer import BlankDocuments, PartWriter
 from sbert_search.index.settings import LexicalSettings
 from sbert_search.index.shards.held import HeldShards
@@ -195,7 +196,7 @@ class IndexWriter:
         self.delete_documents(rows[rows >= 0])
         return [doc_id for doc_id, row in zip(doc_ids, rows, strict=True) if row < 0]
 
-    def delete_where(self, where: str) -> int:
+    def delete_where(self, where: Where) -> int:
         """Delete the documents that match an SQL condition; return their number."""
         mask = self.snapshot.filter_mask(where)
         segments = zip(self.snapshot.segments, mask.parts, strict=True)

@@ -22,6 +22,7 @@ from sbert_search.errors import NotAnIndex, QueryError, UnfinishedBuild
 from sbert_search.index.building.build import BuildKeywords
 from sbert_search.index.building.ingest import Mode
 from sbert_search.index.documents import iter_documents
+from sbert_search.index.filters.structured import Where
 from sbert_search.index.index import Index
 from sbert_search.index.storage.ids import hash_contents
 from sbert_search.index.storage.manifest import ColumnType
@@ -207,7 +208,7 @@ class Collection:
         return [record_of(passage.document) for passage in state.fetch(rows[rows >= 0])]
 
     def with_given_vectors(
-        self, where: str | None = None
+        self, where: Where | None = None
     ) -> list[tuple[Record, NDArray[np.float32] | None]]:
         """Read the documents that match a filter, with the vectors, (dim,), that came with them.
 
@@ -243,13 +244,13 @@ class Collection:
         (passage,) = index.state.fetch(index.state.lookup([document.doc_id]))
         return passage.text, index.state.vectors(np.array([passage.row]))[0]
 
-    def documents(self, where: str | None = None, n: int | None = None) -> list[Record]:
+    def documents(self, where: Where | None = None, n: int | None = None) -> list[Record]:
         """Read the first ``n`` documents that match a filter, in the order of their addition."""
         if (index := self.index) is None:
             return []
         return list(map(record_of, islice(index.documents(where), n)))
 
-    def count(self, where: str | None = None) -> int:
+    def count(self, where: Where | None = None) -> int:
         """Count the documents that match a filter."""
         if where is None:
             return len(self)
@@ -257,7 +258,7 @@ class Collection:
             return 0
         return sum(1 for _ in index.documents(where))
 
-    def delete(self, ids: Iterable[str] | None = None, *, where: str | None = None) -> int:
+    def delete(self, ids: Iterable[str] | None = None, *, where: Where | None = None) -> int:
         """Delete documents by id or filter, durably, and return their number."""
         with self._writing:
             if (index := self.index) is None:

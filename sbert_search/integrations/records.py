@@ -19,11 +19,10 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
-
-import numpy as np
+from datetime import date, datetime
 
 from sbert_search.errors import CorpusError
+from sbert_search.index.filters.structured import ColumnConditions, literal, plain_value
 from sbert_search.index.storage.manifest import ColumnType
 from sbert_search.records import Document
 from sbert_search.text.fields import FieldNames
@@ -67,13 +66,6 @@ def record_of(document: Document) -> Record:
     return Record(document.doc_id, document.text, metadata_of(document.metadata, document.title))
 
 
-def plain_value(value: object) -> object:
-    """Convert a NumPy scalar, also inside a list, to a Python value; return other values as is."""
-    if isinstance(value, list):
-        return [plain_value(item) for item in value]
-    return value.item() if isinstance(value, np.generic) else value
-
-
 def metadata_of(columns: Mapping[str, object], title: str) -> dict[str, object]:
     """Return a framework's metadata, given an indexed document's metadata columns and title."""
     metadata = dict(columns)
@@ -114,7 +106,7 @@ _ORDERS: Mapping[str, Callable[[float, float], bool]] = {
 _OWN = ("doc_id", "title")
 
 
-class Conditions:
+class Conditions(ColumnConditions):
     """Writes conditions over the metadata columns of an index, of which it gets the types."""
 
     def __init__(self, columns: Mapping[str, ColumnType]) -> None:
@@ -132,7 +124,7 @@ class Conditions:
     def name(self, column: str) -> str:
         """Return the quoted name of a column, with ``meta.`` if it is also a name of the index."""
         prefix = "meta." if column in _OWN and column in self._columns else ""
-        return f'{prefix}"{column.replace(chr(34), chr(34) * 2)}"'
+        return prefix + super().name(column)
 
     def id_in(self, doc_ids: Iterable[str]) -> str:
         """Match documents of these ids."""
@@ -141,29 +133,23 @@ class Conditions:
 
     def is_null(self, column: str) -> str:
         """Match documents without a value in a column."""
-        return f"{self.name(column)} IS NULL" if self.kind(column) else self.always
-
-    def equals(self, column: str, value: object) -> str:
-        """Match documents with this value in a column; no text equals a number."""
-        value = plain_value(value)
-        return self.is_null(column) if value is None else self._compare(column, "=", value)
+        return super().is_null(column) if self.kind(column) else self.always
 
     def is_in(self, column: str, values: Iterable[object]) -> str:
         """Match documents with one of these values in a column."""
-        values, kind = list(map(plain_value, values)), self.kind(column)
-        listed = ", ".join(_typed(kind, value) for value in values if _fits(kind, value))
-        found = self.never
-        if listed:
-            found = self._known(column, f"{self.name(column)} IN ({listed})")
-        return any_of([found, self.is_null(column)]) if None in values else found
+        kind, plain = self.kind(column), [plain_value(value) for value in values]
+        fitting = [_typed(kind, value) for value in plain if value is None or _fits(kind, value)]
+        return super().is_in(column, fitting) if fitting else self.never
 
     def compares(self, column: str, order: str, value: object) -> str:
-        """Match documents whose value in a column is ``<``, ``<=``, ``>`` or ``>=`` another one."""
-        value = plain_value(value)
-        if self.kind(column) == "bool" and isinstance(value, (int, float)):
+        """Match documents whose value compares so with another one; no text equals a number."""
+        kind, value = self.kind(column), plain_value(value)
+        if order in _ORDERS and kind == "bool" and isinstance(value, (int, float)):
             # To Python, True and False are 1 and 0.
             return self.is_in(column, [f for f in (True, False) if _ORDERS[order](f, value)])
-        return self._compare(column, order, value)
+        if not _fits(kind, value):
+            return self.never
+        return super().compares(column, order, _typed(kind, value))
 
     def contains(self, column: str, value: object) -> str:
         """Match documents whose list in a column contains a value."""
@@ -171,62 +157,20 @@ class Conditions:
         item_kind = kind[5:-1] if kind.startswith("list[") else None
         if not _fits(item_kind, value):
             return self.never
-        return self._known(column, f"{_typed(item_kind, value)} IN {self.name(column)}")
+        return super().contains(column, _typed(item_kind, value))
 
     def has_text(self, column: str, text: str, *, ignore_case: bool = False) -> str:
         """Match documents whose text in a column contains ``text``."""
         if self.kind(column) != "string":
             return self.never
-        pattern = "".join(f"\\{each}" if each in "%_\\" else each for each in text)
-        like = "ILIKE" if ignore_case else "LIKE"
-        return self._known(column, f"{self.name(column)} {like} {literal(f'%{pattern}%')}")
-
-    def _compare(self, column: str, sign: str, value: object) -> str:
-        kind = self.kind(column)
-        if not _fits(kind, value):
-            return self.never
-        return self._known(column, f"{self.name(column)} {sign} {_typed(kind, value)}")
-
-    def _known(self, column: str, condition: str) -> str:
-        return f"({condition} AND {self.name(column)} IS NOT NULL)"
+        return super().has_text(column, text, ignore_case=ignore_case)
 
 
-def literal(value: object) -> str:
-    """Return the SQL literal of a text, a number, a flag, a date or a time."""
-    if isinstance(value, bool):
-        return "TRUE" if value else "FALSE"
-    if isinstance(value, datetime):
-        moment = value if value.tzinfo else value.replace(tzinfo=UTC)
-        return f"'{moment.isoformat()}'"
-    if isinstance(value, date):
-        return f"'{value.isoformat()}'"
-    if isinstance(value, float) and math.isinf(value):
-        return "1e999" if value > 0 else "-1e999"
-    if isinstance(value, (int, float)):
-        return repr(value)
-    return "'" + str(value).replace("'", "''") + "'"
-
-
-def all_of(conditions: Iterable[str]) -> str:
-    """Join conditions by AND."""
-    return f"({' AND '.join(conditions)})"
-
-
-def any_of(conditions: Iterable[str]) -> str:
-    """Join conditions by OR."""
-    return f"({' OR '.join(conditions)})"
-
-
-def none_of(condition: str) -> str:
-    """Negate a condition."""
-    return f"NOT ({condition})"
-
-
-def _typed(kind: str | None, value: object) -> str:
-    """Return the SQL literal of a value for a column of a type: 1 as TRUE for a flag column."""
-    if kind == "bool":
-        return literal(value == 1)
-    return literal(int(value) if isinstance(value, bool) else value)
+def _typed(kind: str | None, value: object) -> object:
+    """Return a value as one for a column of a type: 1 as True for a flag column."""
+    if kind == "bool" and value is not None:
+        return value == 1
+    return int(value) if isinstance(value, bool) else value
 
 
 def _fits(kind: str | None, value: object) -> bool:

@@ -19,6 +19,7 @@ from sbert_search.config import unknown_name
 from sbert_search.embed.arguments import CheckedOptions, MatchingOptions, ModelLike
 from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import ClusterError, ConfigError, QueryError
+from sbert_search.index.filters.structured import Where
 from sbert_search.index.index import Index
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.records import Query
@@ -373,7 +374,7 @@ class SearchEngine:
         query: str | None,
         columns: str | Sequence[str],
         *,
-        where: str | None = None,
+        where: Where | None = None,
         mode: SearchMode = "auto",
         syntax: Syntax = "operators",
         fuzzy: int = 0,
@@ -433,7 +434,7 @@ class SearchEngine:
         k: int = 10,
         *,
         unlike: Examples = (),
-        where: str | None = None,
+        where: Where | None = None,
         full_text: bool = False,
     ) -> Hits:
         """Find the documents whose vectors are nearest to those of examples; needs no model.

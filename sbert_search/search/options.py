@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypedDict, Unpack, cast, g
 from sbert_search.config import unknown_name
 from sbert_search.declared import Bounds, check, declared
 from sbert_search.errors import QueryError
+from sbert_search.index.filters.structured import Where
 
 if TYPE_CHECKING:
     from sbert_search.index.snapshot import Snapshot
@@ -176,7 +177,7 @@ class SearchKeywords(TypedDict, total=False):
     """The fields of `SearchOptions` except ``k``; ``fusion=None`` means the default `Fusion`."""
 
     mode: SearchMode
-    where: str | None
+    where: Where | None
     fusion: Fusion | None
     rerank_depth: int
     offset: int
@@ -202,7 +203,9 @@ class SearchOptions:
             has lexical data, else vectors. ``lexical`` is BM25 and needs no model; ``hybrid`` fuses
             the two rankings. If an index with lexical data has no model, ``auto`` is lexical for a
             query without a vector.
-        where: Filter over the metadata, such as ``year >= 2019 AND kind = 'class'``.
+        where: Filter over the metadata, such as ``year >= 2019 AND kind = 'class'``. Values from
+            elsewhere are passed beside the text, ``("brand = ?", [brand])``, or in a mapping,
+            ``{"brand": brand, "year": {"$gte": 2019}}``.
         fusion: How hybrid fuses its rankings, and how much a reranker's score counts.
         rerank_depth: Number of hits to rerank. These are the candidates; further documents follow
             them in the order of retrieval, with their scores of retrieval. Without a reranker this
@@ -256,7 +259,7 @@ class SearchOptions:
 
     k: Annotated[int, Bounds(1)] = 10
     mode: SearchMode = "auto"
-    where: Annotated[str | None, Bounds(metavar="EXPR")] = None
+    where: Annotated[Where | None, Bounds(metavar="EXPR")] = None
     fusion: Fusion = Fusion()
     rerank_depth: Annotated[int, Bounds(0, MAX_RERANK_DEPTH)] = 100
     offset: Annotated[int, Bounds(0)] = 0

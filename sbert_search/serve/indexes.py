@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from sbert_search.base.progress import note, warn
 from sbert_search.errors import ModelMismatch, SbertSearchError
+from sbert_search.index.filters.structured import Where
 from sbert_search.index.index import Index
 from sbert_search.records import Document, RowCounts
 from sbert_search.search.engine import SearchEngine
@@ -97,7 +98,7 @@ class ServedIndex:
                 work.search_s += perf_counter() - started_s
                 self.metrics.searching.observe(work.search_s)
 
-    async def similar(self, doc_id: str, k: int, where: str | None, work: Work) -> Hits:
+    async def similar(self, doc_id: str, k: int, where: Where | None, work: Work) -> Hits:
         """Find the k documents nearest to a document of the index."""
         await self.document(doc_id)
         started_s = perf_counter()
@@ -111,7 +112,7 @@ class ServedIndex:
         query: str | None,
         columns: Sequence[str],
         mode: SearchMode,
-        where: str | None,
+        where: Where | None,
         syntax: Syntax,
         fuzzy: int,
         n: int = 10,
@@ -175,7 +176,7 @@ class ServedIndex:
         report, commit = await self._write(partial(ingest, fields=fields, metadata_fields=None))
         return report.counts, commit
 
-    async def delete(self, ids: Sequence[str] | None, where: str | None) -> tuple[int, int]:
+    async def delete(self, ids: Sequence[str] | None, where: Where | None) -> tuple[int, int]:
         """Delete documents on disk; return how many were deleted, and the number of the commit."""
         return await self._write(partial(self.index.delete, ids, where=where))
 

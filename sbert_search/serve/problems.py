@@ -133,7 +133,7 @@ def closing_problem() -> Problem:
 
 def _field_of(message: str) -> str:
     """Return the field of a request that an error message is about; "": it is unknown."""
-    if message.startswith("The filter"):
+    if message.startswith(("The filter", "A filter", "The operator $", "Unknown operator")):
         return "where"
     if message.startswith(("The query", "Query ")) or "only words to exclude" in message:
         return "query"

@@ -7,6 +7,7 @@ from typing import Annotated, Any, cast
 from msgspec import Meta, Struct, defstruct
 
 from sbert_search.declared import declared
+from sbert_search.index.filters.structured import Where
 from sbert_search.search.options import Fusion, SearchMode, SearchOptions, Syntax
 
 MOST = 1_000_000
@@ -236,7 +237,7 @@ class FacetRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     index: str = ""
     query: str | None = None
     mode: SearchMode = "auto"
-    where: str | None = None
+    where: Where | None = None
     syntax: Syntax = "operators"
     fuzzy: Annotated[int, Meta(ge=0, le=2)] = 0
     n: Annotated[int, Meta(ge=1, le=100)] = 10
@@ -390,7 +391,7 @@ class DeleteRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     """
 
     ids: list[str] | None = None
-    where: str | None = None
+    where: Where | None = None
     index: str = ""
 
 

@@ -16,6 +16,7 @@ from sbert_search.base.threads import end_idle_workers
 from sbert_search.embed.arguments import EmbedderOptions, reranker_options
 from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import ConfigError
+from sbert_search.index.filters.structured import Where, condition_text
 from sbert_search.index.index import Index
 from sbert_search.search.engine import SearchEngine, ShardRunner
 from sbert_search.search.rerankers import BestWindow, Reranker, require_one_label
@@ -96,9 +97,9 @@ class Served:
             raise Problem(404, NO_RERANKER, "model")
         return self.rerankers.get(name) or next(iter(self.rerankers.values()))
 
-    def require_filter(self, where: str | None) -> None:
+    def require_filter(self, where: Where | None) -> None:
         """Refuse a filter that is too long."""
-        if where is not None and len(where) > self.limits.filter_chars:
+        if where is not None and len(condition_text(where)) > self.limits.filter_chars:
             message = f"A filter may have at most {self.limits.filter_chars:,} characters."
             raise Problem(413, message, "where")
 

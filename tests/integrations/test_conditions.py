@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sbert_search.index.filters.structured import all_of, any_of, literal, none_of
 from sbert_search.integrations.collection import Collection
-from sbert_search.integrations.records import Conditions, Record, all_of, any_of, literal, none_of
+from sbert_search.integrations.records import Conditions, Record
 
 NAMES = ("n", "x", "s", "b", "l", "doc_id", "title", 'a"b.c', "absent")
 ROWS: list[dict[str, object]] = [

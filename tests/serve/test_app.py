@@ -52,6 +52,8 @@ def test_queries_are_answered_together_and_options_count(live: Live) -> None:
     assert "stages" not in hits[0]
     (hit,) = live.search("it", mode="dense", highlight=True, where="year = 2010")
     assert hit["best_sentence"] == "Eat it."  # no word decides, since "it" is a stop word
+    for filtered in ("year = 2010", ["year = ?", [2010]], {"year": 2010}):
+        assert [hit["id"] for hit in live.search("it", where=filtered)] == ["bread"]
     assert live.search("dough", mode="lexical", offset=1) == []
     assert [hit["id"] for hit in live.search('"turns its wheel"', mode="lexical")] == ["mill"]
 

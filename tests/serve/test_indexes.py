@@ -305,7 +305,7 @@ def test_updates_are_on_disk_when_they_are_answered(folder: Path, token_file: Pa
         hits = live.ask("POST", "/search", {"query": "other", "mode": "lexical"}, SENT).json
         assert hits["results"][0]["hits"][0]["id"] == "cheese"
         assert send("POST", "/documents/delete", {"ids": ["cheese", "none"]})["deleted"] == 1
-        assert send("POST", "/documents/delete", {"where": "year < 2000"})["deleted"] == 1
+        assert send("POST", "/documents/delete", {"where": ["year < ?", [2000]]})["deleted"] == 1
         assert sorted(one.doc_id for one in Index.open(folder)) == ["bread", "vaccines"]
         for body, status in (
             ({"documents": []}, 400),

@@ -67,7 +67,10 @@ class FilterText:
 
     def __init__(self, where: str, columns: Iterable[str]) -> None:
         if not isinstance(where, str):
-            raise QueryError(f"The filter is {where!r}; it must be text such as 'year >= 2019'.")
+            raise QueryError(
+                f"The filter is {where!r:.100}; it must be text such as 'year >= 2019', "
+                "('brand = ?', [brand]) or {'brand': brand}."
+            )
         self._where, self._columns = where, columns
         if len(where) > MAX_CHARACTERS:
             raise QueryError(f"The filter has more than {MAX_CHARACTERS:,} characters.")

@@ -17,14 +17,8 @@ from haystack.errors import FilterError
 from numpy.typing import NDArray
 
 from sbert_search.errors import CorpusError
-from sbert_search.integrations.records import (
-    Conditions,
-    Record,
-    all_of,
-    any_of,
-    none_of,
-    plain_value,
-)
+from sbert_search.index.filters.structured import all_of, any_of, none_of, plain_value
+from sbert_search.integrations.records import Conditions, Record
 
 TIMES = "_time."  # prefix of a field's name: the column with the times of its ISO dates
 _OWN = ("content", "blob", "score", "embedding", "sparse_embedding")

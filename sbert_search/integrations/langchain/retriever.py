@@ -19,7 +19,7 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import ensure_config, get_config_list, run_in_executor
 from pydantic import ConfigDict, Field
 
-from sbert_search.integrations.langchain.filters import Filter
+from sbert_search.index.filters.structured import Where
 from sbert_search.integrations.langchain.vectorstore import SbertSearchVectorStore, documents_of
 from sbert_search.search.options import SearchKeywords, SearchMode
 
@@ -40,7 +40,7 @@ class SbertSearchRetriever(BaseRetriever):
     store: SbertSearchVectorStore
     k: int = 4
     mode: SearchMode = "auto"
-    filter: Filter | None = None
+    filter: Where | None = None
     search_kwargs: dict[str, object] = Field(default_factory=dict)
 
     def batch(
@@ -77,9 +77,9 @@ class SbertSearchRetriever(BaseRetriever):
     def _asked(
         self,
         k: int | None = None,
-        filter: Filter | None = None,
+        filter: Where | None = None,
         **keywords: Unpack[SearchKeywords],
-    ) -> tuple[int, Filter | None, SearchKeywords]:
+    ) -> tuple[int, Where | None, SearchKeywords]:
         """Return the arguments of a search; those of the call override those of this object."""
         known = cast(
             "SearchKeywords",
@@ -93,7 +93,7 @@ class SbertSearchRetriever(BaseRetriever):
         *,
         run_manager: CallbackManagerForRetrieverRun,
         k: int | None = None,
-        filter: Filter | None = None,
+        filter: Where | None = None,
         **keywords: Unpack[SearchKeywords],
     ) -> list[Document]:
         n, chosen, known = self._asked(k, filter, **keywords)
@@ -105,7 +105,7 @@ class SbertSearchRetriever(BaseRetriever):
         *,
         run_manager: AsyncCallbackManagerForRetrieverRun,
         k: int | None = None,
-        filter: Filter | None = None,
+        filter: Where | None = None,
         **keywords: Unpack[SearchKeywords],
     ) -> list[Document]:
         find = partial(self._get_relevant_documents, run_manager=run_manager.get_sync())

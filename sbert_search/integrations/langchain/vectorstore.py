@@ -15,8 +15,8 @@ from langchain_core.vectorstores.utils import maximal_marginal_relevance
 
 from sbert_search.errors import ModelMismatch, QueryError
 from sbert_search.index.building.build import BuildKeywords
+from sbert_search.index.filters.structured import Where, condition_text
 from sbert_search.integrations.collection import Collection
-from sbert_search.integrations.langchain.filters import Filter, where_of
 from sbert_search.integrations.langchain.models import SbertSearchEmbeddings
 from sbert_search.integrations.records import Conditions, Record, metadata_of
 from sbert_search.records import Hit
@@ -123,7 +123,7 @@ class SbertSearchVectorStore(VectorStore):
         self._compared = True
 
     def delete(
-        self, ids: Sequence[str] | None = None, *, filter: Filter | None = None, **kwargs: object
+        self, ids: Sequence[str] | None = None, *, filter: Where | None = None, **kwargs: object
     ) -> bool:
         """Delete the documents of these ids that match the filter; unknown ids are ignored.
 
@@ -136,7 +136,7 @@ class SbertSearchVectorStore(VectorStore):
             QueryError: The filter is wrong, or is empty and no ids are given.
         """
         columns = self._columns
-        where = where_of(filter, columns)
+        where = condition_text(filter, columns) if filter else None
         if ids is None and filter is not None and where is None:
             raise QueryError("The filter is empty; leave it out to delete all documents.")
         if ids is None:
@@ -159,7 +159,7 @@ class SbertSearchVectorStore(VectorStore):
         query: str,
         k: int = 4,
         *,
-        filter: Filter | None = None,
+        filter: Where | None = None,
         **kwargs: Unpack[SearchKeywords],
     ) -> list[Document]:
         """Find the documents nearest to a query.
@@ -167,7 +167,8 @@ class SbertSearchVectorStore(VectorStore):
         Args:
             query: The query.
             k: Number of documents to return.
-            filter: Condition over the metadata (see `filters`); None: all documents.
+            filter: As for `Index.documents`, or a mapping, in which a name that no document has
+                matches nothing; None: all documents.
             kwargs: Fields of `SearchOptions`, such as ``mode="hybrid"``; the default mode is dense.
 
         Raises:
@@ -180,7 +181,7 @@ class SbertSearchVectorStore(VectorStore):
         query: str,
         k: int = 4,
         *,
-        filter: Filter | None = None,
+        filter: Where | None = None,
         **kwargs: Unpack[SearchKeywords],
     ) -> list[tuple[Document, float]]:
         """Return the documents of `similarity_search` with their scores; higher is better.
@@ -195,7 +196,7 @@ class SbertSearchVectorStore(VectorStore):
         embedding: Sequence[float],
         k: int = 4,
         *,
-        filter: Filter | None = None,
+        filter: Where | None = None,
         **kwargs: Unpack[SearchKeywords],
     ) -> list[Document]:
         """Find the documents nearest to a vector; arguments as for `similarity_search`."""
@@ -208,7 +209,7 @@ class SbertSearchVectorStore(VectorStore):
         fetch_k: int = 20,
         lambda_mult: float = 0.5,
         *,
-        filter: Filter | None = None,
+        filter: Where | None = None,
         **kwargs: Unpack[SearchKeywords],
     ) -> list[Document]:
         """Find documents by maximal marginal relevance: near to a query and unlike each other.
@@ -232,7 +233,7 @@ class SbertSearchVectorStore(VectorStore):
         fetch_k: int = 20,
         lambda_mult: float = 0.5,
         *,
-        filter: Filter | None = None,
+        filter: Where | None = None,
         **kwargs: Unpack[SearchKeywords],
     ) -> list[Document]:
         """Do as `max_marginal_relevance_search` with a vector in place of the query."""
@@ -254,7 +255,7 @@ class SbertSearchVectorStore(VectorStore):
         query: str,
         k: int = 4,
         *,
-        filter: Filter | None = None,
+        filter: Where | None = None,
         **keywords: Unpack[SearchKeywords],
     ) -> Hits:
         """Search as `similarity_search`, and return hits with the score of every stage."""
@@ -270,7 +271,7 @@ class SbertSearchVectorStore(VectorStore):
         queries: Sequence[str],
         k: int = 4,
         *,
-        filter: Filter | None = None,
+        filter: Where | None = None,
         **keywords: Unpack[SearchKeywords],
     ) -> Iterator[Hits]:
         """Search as `hits` by several queries, which the model of an index embeds together."""
@@ -278,7 +279,7 @@ class SbertSearchVectorStore(VectorStore):
             return (self.hits(query, k, filter=filter, **keywords) for query in queries)
         return self.collection.iter_hits(queries, self.options(k, filter, keywords))
 
-    def options(self, k: int, filter: Filter | None, keywords: SearchKeywords) -> SearchOptions:
+    def options(self, k: int, filter: Where | None, keywords: SearchKeywords) -> SearchOptions:
         """Return the options of a search.
 
         Raises:
@@ -288,14 +289,14 @@ class SbertSearchVectorStore(VectorStore):
             raise QueryError("Pass either filter or where, which mean the same.")
         merged: SearchKeywords = {"mode": "dense", "syntax": "plain", "full_text": True, **keywords}
         if filter is not None:
-            merged["where"] = where_of(filter, self._columns)
+            merged["where"] = condition_text(filter, self._columns) if filter else None
         return SearchOptions().with_keywords(k, **merged)
 
     def _by_vector(
         self,
         embedding: Sequence[float],
         k: int,
-        filter: Filter | None,
+        filter: Where | None,
         keywords: SearchKeywords,
     ) -> Hits:
         vector = np.array(embedding, np.float32)

@@ -27,16 +27,10 @@ from llama_index.core.vector_stores.types import (
 from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
 
 from sbert_search.errors import QueryError
+from sbert_search.index.filters.structured import all_of, any_of, none_of
 from sbert_search.integrations.collection import Collection, in_thread
 from sbert_search.integrations.llamaindex.models import SbertSearchEmbedding
-from sbert_search.integrations.records import (
-    Conditions,
-    Record,
-    all_of,
-    any_of,
-    metadata_of,
-    none_of,
-)
+from sbert_search.integrations.records import Conditions, Record, metadata_of
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.options import Fusion, SearchOptions
 from sbert_search.search.results import Hits

@@ -20,9 +20,10 @@ from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import ConfigError, EvaluationError
 from sbert_search.evaluate.metrics.ranking import ties_by_hash
 from sbert_search.index.building.model_check import as_embedder
+from sbert_search.index.filters.structured import all_of, condition_text
 from sbert_search.index.index import Index
 from sbert_search.index.settings import LexicalSettings
-from sbert_search.integrations.records import Conditions, all_of
+from sbert_search.integrations.records import Conditions
 from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.records import Query, Run
 from sbert_search.search.engine import SearchEngine
@@ -295,7 +296,9 @@ class SbertSearchModel:
         for query in asked:
             ids = list(map(str, top_ranked.get(query.query_id, ())))
             own = self.options.where
-            where = all_of([f"({own})", columns.id_in(ids)]) if own else columns.id_in(ids)
+            where = columns.id_in(ids)
+            if own:
+                where = all_of([f"({condition_text(own)})", where])
             only = self.options.with_keywords(None, where=where)
             found |= self._ordered(engine.run([query], k, options=only))
         return found

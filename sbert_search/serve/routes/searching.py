@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import date, datetime
 
+from sbert_search.index.filters.structured import Where
 from sbert_search.records import Hit, MetadataValue
 from sbert_search.search.facets import Facet
 from sbert_search.search.options import Fusion, SearchOptions
@@ -220,7 +221,7 @@ async def similar(served: Served, call: Call[None]) -> Reply:
 
 
 async def answer_similar(
-    served: Served, index: str, doc_id: str, k: int, where: str | None, work: Work
+    served: Served, index: str, doc_id: str, k: int, where: Where | None, work: Work
 ) -> SimilarResponse:
     """Find the k documents of an index that resemble one of them most."""
     served_index = served.index(index)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from sbert_search.errors import QueryError
+from sbert_search.index.filters.structured import Where, condition_text
 from sbert_search.integrations.collection import Collection
-from sbert_search.integrations.langchain.filters import Filter, where_of
 from sbert_search.integrations.records import Conditions, Record
 
 ROWS: list[dict[str, object]] = [
@@ -31,6 +31,7 @@ def stored() -> Collection:
         (None, "012"),
         ({}, "012"),
         ("n > 1 AND s IS NOT NULL", "1"),
+        (("s = ?", ["Tide"]), "0"),
         ({"n": 2}, "1"),
         ({"n": 2, "s": "Tide"}, ""),
         ({"s": None}, "2"),
@@ -53,8 +54,8 @@ def stored() -> Collection:
         ({"absent": {"$ne": 1}}, "012"),
     ],
 )
-def test_each_operator(stored: Collection, filters: Filter | None, found: str) -> None:
-    where = where_of(filters, Conditions(stored.columns))
+def test_each_operator(stored: Collection, filters: Where | None, found: str) -> None:
+    where = condition_text(filters, Conditions(stored.columns)) if filters else None
     assert "".join(record.doc_id for record in stored.documents(where)) == found
 
 
@@ -77,4 +78,4 @@ def test_each_operator(stored: Collection, filters: Filter | None, found: str) -
 )
 def test_a_wrong_filter_is_refused(filters: Any, message: str) -> None:
     with pytest.raises(QueryError, match=message):
-        where_of(filters, Conditions({"n": "int64"}))
+        condition_text(filters, Conditions({"n": "int64"}))
