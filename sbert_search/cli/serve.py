@@ -108,6 +108,12 @@ _LIMITS = {  # options by field
 )
 @_rerank_options
 @click.option(
+    "--predict",
+    multiple=True,
+    metavar="MODEL",
+    help="Classifier of texts, such as one of train classify, for /predict; repeatable.",
+)
+@click.option(
     "--cors-origin",
     multiple=True,
     metavar="ORIGIN",
@@ -147,6 +153,7 @@ def serve(
     no_token: bool,
     writable: bool,
     embed: tuple[str, ...],
+    predict: tuple[str, ...],
     cors_origin: tuple[str, ...],
     mcp: bool,
     access_log: bool,
@@ -177,6 +184,7 @@ def serve(
     settings = _settings(
         ctx,
         models=embed,
+        classifiers=predict,
         tokens=tokens,
         limits=ServerLimits(**{name: ctx.params[name] for name in (*_LIMITS, "drain_s")}),
         writable=writable,

@@ -12,6 +12,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sbert_search.base.progress import progress
 from sbert_search.embed.arguments import check_batch_tokens, check_integer
@@ -201,19 +202,31 @@ class Predictor:
         longer text first.
         """
         logits = self.logits(texts, show_progress_bar=show_progress_bar)
-        model = self.model
-        assert isinstance(model, SequenceClassifier)
-        chances = probabilities(logits, model.kind, model.temperature)
-        return [self._label(model, row) for row in chances.tolist()]
+        model = self._classifier()
+        return [self._label(model, row) for row in self.probabilities(logits).tolist()]
+
+    def probabilities(self, logits: Vectors) -> NDArray[np.float64]:
+        """Turn logits of a classifier, (n, labels), into calibrated probabilities of that shape."""
+        model = self._classifier()
+        return probabilities(logits, model.kind, model.temperature)
+
+    def tokenize(self, texts: Sequence[Text]) -> EncodedPairs:
+        """Turn texts, or pairs of texts, into token ids for `logits_of_tokens`."""
+        return self._classifier().encode(
+            [(text, None) if isinstance(text, str) else text for text in texts]
+        )
+
+    def logits_of_tokens(self, encoded: EncodedPairs) -> Vectors:
+        """Compute a classifier's logits, float32 (n, labels), in one forward pass."""
+        types = self._classifier().segments(encoded)
+        return require_finite(self._engine.launch(encoded.ids, types)())
 
     def logits(self, texts: Sequence[Text], *, show_progress_bar: bool = False) -> Vectors:
         """Compute a classifier's logits, float32 (n, labels), not divided by the temperature.
 
         Arguments and errors as for `predict`. A model that is no classifier raises a ConfigError.
         """
-        model = self.model
-        if not isinstance(model, SequenceClassifier):
-            raise ConfigError(f"{self.opened.name} is no classifier of texts; use predict.")
+        model = self._classifier()
         texts = _as_list(texts, "texts")
         for text in texts:
             if not isinstance(text, str) and not _is_pair(text, (str, NoneType)):
@@ -353,6 +366,16 @@ class Predictor:
             best_answer(model, text, max_tokens=max_tokens, threshold=self.no_answer_threshold)
             for text in asked
         )
+
+    @property
+    def batch_tokens(self) -> int:
+        """Maximum tokens of one forward pass."""
+        return self._launcher.budget
+
+    def _classifier(self) -> SequenceClassifier:
+        if not isinstance(self.model, SequenceClassifier):
+            raise ConfigError(f"{self.opened.name} is no classifier of texts; use predict.")
+        return self.model
 
     def _tagger(self) -> TokenClassifier:
         if not isinstance(self.model, TokenClassifier):

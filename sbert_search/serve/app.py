@@ -27,7 +27,14 @@ from sbert_search.serve.access_log import AccessLog, LogOtherRequests
 from sbert_search.serve.endpoint import JSON, AnyOperation, Call, Endpoint, Operation, Reply
 from sbert_search.serve.openapi import openapi_document
 from sbert_search.serve.problems import Problem
-from sbert_search.serve.routes import embedding, operating, reranking, searching, updating
+from sbert_search.serve.routes import (
+    classifying,
+    embedding,
+    operating,
+    reranking,
+    searching,
+    updating,
+)
 from sbert_search.serve.state import Served, reloading
 
 HEADERS = (
@@ -68,6 +75,7 @@ PAGE = Path(__file__).with_name("page")
 OPERATIONS: Sequence[AnyOperation] = (
     *embedding.OPERATIONS,
     *reranking.OPERATIONS,
+    *classifying.OPERATIONS,
     *searching.OPERATIONS,
     *updating.OPERATIONS,
     *operating.OPERATIONS,
@@ -86,7 +94,9 @@ def build_app(
         from sbert_search.serve.mcp import McpRoute  # needs the extra mcp
 
         mcp = McpRoute(served)
-    operations = [*OPERATIONS, *([mcp.operation] if mcp else [])]
+    root = _root(served)
+    operations = [root if root and each.path == "/" else each for each in OPERATIONS]
+    operations += [mcp.operation] if mcp else []
     document = msgspec.json.encode(openapi_document(operations))
 
     async def describe(served: Served, call: Call[None]) -> Reply:
@@ -127,6 +137,15 @@ def build_app(
         exception_handlers={HTTPException: _no_route},
         lifespan=lifespan,
     )
+
+
+def _root(served: Served) -> AnyOperation | None:
+    """Return the operation at ``POST /`` of a server without embedding models, as in TEI."""
+    if served.embedders:
+        return None
+    if served.classifiers:
+        return classifying.ROOT
+    return reranking.ROOT if served.rerankers else None
 
 
 class _EncodedRoute(Route):

@@ -22,7 +22,7 @@ from sbert_search.errors import SbertSearchError
 from sbert_search.serve.access import ServerLimits
 from sbert_search.serve.metrics import Metrics
 from sbert_search.serve.problems import Problem
-from sbert_search.serve.queue import Computed, Work, WorkQueue
+from sbert_search.serve.queue import Computed, Work, WorkQueue, in_thread
 from sbert_search.text.tokens.tokenizer import TextTokenizer
 
 
@@ -88,10 +88,40 @@ class ServedEmbedder(DelegatingEmbedder):
         )
         return self._result(tokens, done, work)
 
-    async def embed_ids(
-        self, ids: Sequence[Sequence[int]], work: Work, *, param: str = "input"
+    async def embed_ends(
+        self,
+        texts: Sequence[str],
+        work: Work,
+        *,
+        task: Task | None,
+        prompt_name: str | None,
+        param: str,
     ) -> Embedded:
-        """Compute the vectors of texts that are given as token ids, special tokens included."""
+        """Do as `embed`, but of a text that is too long, cut the start with the prompt."""
+        tokenizer = self.tokenizer
+        if tokenizer is None:
+            raise Problem(400, f"The model {self.name} has no token ids to cut.", param)
+        prompt = self.tokenize([""], task=task, prompt_name=prompt_name).prompt
+        whole = partial(tokenizer.encode_offsets, [prompt + text for text in texts])
+        encoded = await in_thread(sum(map(len, texts)), whole)
+        before, after = tokenizer.single.before, tokenizer.single.after
+        room = self.max_len - len(before) - len(after)
+        ids = [[*before, *own[-room:], *after] for own, _ in encoded]
+        lost = np.array([max(0, len(own) - room) for own, _ in encoded], np.int32)
+        return await self.embed_ids(ids, work, param=param, lost=lost)
+
+    async def embed_ids(
+        self,
+        ids: Sequence[Sequence[int]],
+        work: Work,
+        *,
+        param: str = "input",
+        lost: NDArray[np.int32] | None = None,
+    ) -> Embedded:
+        """Compute the vectors of texts that are given as token ids, special tokens included.
+
+        ``lost`` is the number of tokens (n,) that were cut off before.
+        """
         tokenizer = self.tokenizer
         if tokenizer is None or self.identity.engine not in ("native", "onnx"):
             raise Problem(400, f"The model {self.name} reads texts and no token ids.", param)
@@ -113,7 +143,8 @@ class ServedEmbedder(DelegatingEmbedder):
                     "send texts.",
                     f"{param}[{at}]",
                 )
-        tokens = TokenizedTexts([""] * len(ids), "", ids, np.zeros(len(ids), np.int32))
+        lost = np.zeros(len(ids), np.int32) if lost is None else lost
+        tokens = TokenizedTexts([""] * len(ids), "", ids, lost)
         lengths = tokens.lengths.tolist()
         self.limits.require_tokens(sum(lengths), param)
         done = await asyncio.wrap_future(self.queue.submit(_items(tokens), lengths))

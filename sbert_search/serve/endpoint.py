@@ -6,7 +6,7 @@ import asyncio
 import re
 import secrets
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from time import perf_counter
 from typing import Any, Generic, Literal, TypeAlias, TypeVar, cast
@@ -47,6 +47,8 @@ def require_admission(
     origin = headers.get(b"origin", b"").decode("latin-1")
     if origin and origin not in served.origins and _host_of(origin) != host:
         raise Problem(403, "Web pages of other origins are not admitted.", "origin")
+    if right == "write" and not served.writable:
+        raise Problem(403, "The server only reads; start it with --writable to change an index.")
     if right == "open" or not (served.tokens or right == "write"):
         return
     given = served.tokens.right_of(headers.get(b"authorization"))
@@ -57,8 +59,8 @@ def require_admission(
             "authorization",
             {"www-authenticate": "Bearer"},
         )
-    if right == "write" and (given != "write" or not served.writable):
-        raise Problem(403, "This token may read only, or the server is not --writable.")
+    if right == "write" and given != "write":
+        raise Problem(403, "This token may only read.")
 
 
 def _host_of(origin: str) -> str | None:
@@ -104,22 +106,42 @@ def decode(decoder: msgspec.json.Decoder[T], raw: bytes) -> T:
     try:
         return decoder.decode(raw)
     except msgspec.ValidationError as error:
-        raise wrong_field(error) from error
+        raise wrong_field(error, decoder.type) from error
     except RecursionError as error:
         raise Problem(400, "The body is nested too deeply.") from error
     except (msgspec.DecodeError, UnicodeError, ValueError) as error:
         raise Problem(400, f"The body is not JSON in UTF-8: {str(error)[:200]}.") from error
 
 
-def wrong_field(error: msgspec.ValidationError) -> Problem:
-    """Return the problem of a field that has a wrong type or value, is unknown or is missing."""
+def wrong_field(error: msgspec.ValidationError, kind: object) -> Problem:
+    """Return the problem of a field that has a wrong type or value, is unknown or is missing.
+
+    ``kind`` is the type of the body; its choices are named if the value is none of them.
+    """
     found = _PLACE.search(str(error))
     where = found[1] if found else ""
     message = _PLACE.sub("", str(error))
     unknown = re.search(r"(?:unknown|required) field `(.*)`", message)
     if unknown:
         where = f"{where}.{unknown[1]}" if where else unknown[1]
-    return Problem(400, f"{message[:300]}.", where[:200])
+    if message.startswith("Invalid enum value"):
+        fields = re.sub(r"\[[^]]*\]", "", where).split(".")
+        known = _choices(msgspec.inspect.type_info(kind), fields)
+        message += f"; known: {', '.join(dict.fromkeys(known))}"
+    return Problem(400, f"{message[:600]}.", where[:200])
+
+
+def _choices(kind: msgspec.inspect.Type, path: Sequence[str]) -> Iterator[str]:
+    """Yield the values of the `Literal` at a path of fields in a type."""
+    if isinstance(kind, msgspec.inspect.LiteralType) and not path:
+        yield from map(str, kind.values)
+    if isinstance(kind, msgspec.inspect.ListType):
+        yield from _choices(kind.item_type, path)
+    for each in kind.types if isinstance(kind, msgspec.inspect.UnionType) else ():
+        yield from _choices(each, path)
+    for part in kind.fields if isinstance(kind, msgspec.inspect.StructType) else ():
+        if path and part.encode_name == path[0]:
+            yield from _choices(part.type, path[1:])
 
 
 def _name_of(host: str) -> str:
@@ -169,6 +191,8 @@ class Operation(Generic[Q]):
     parameters: Mapping[str, str] = field(default_factory=dict)
     right: Right | Literal["open"] = "read"  # that a client needs; ``open``: none
     style: Style = "openai"  # of the bodies of errors
+    # Another style for requests that have a field, which tells whose client asks.
+    styles: Mapping[str, Style] = field(default_factory=dict)
     problems: tuple[int, ...] = ()  # statuses of further errors
     versioned: bool = True  # whether it also exists under ``/v1``
     media_type: str = JSON  # of the answer, for the OpenAPI document
@@ -231,7 +255,7 @@ class Endpoint(Generic[Q]):
         finally:
             served.active -= 1
         if problem is not None:
-            value = problem.body(self._operation.style)
+            value = problem.body(problem.style or self._operation.style)
             headers = dict(problem.headers)
             if problem.closes:
                 headers["connection"] = "close"
@@ -272,8 +296,15 @@ class Endpoint(Generic[Q]):
             return await operation.answer(served, call)
         require_json(headers)
         raw = await read_body(receive, headers, served.limits.body_bytes)
-        call = Call(decode(self._decoder, raw), path, query, work, scope)
-        return await _unless_hung_up(operation.answer(served, call), receive)
+        try:
+            call = Call(decode(self._decoder, raw), path, query, work, scope)
+            return await _unless_hung_up(operation.answer(served, call), receive)
+        except Exception as error:
+            problem = problem_of(error) if operation.styles else None
+            if problem is None:
+                raise
+            problem.style = _style_of(raw, operation.styles)
+            raise problem from (None if problem is error else error)
 
     def _observe(self, work: Work, seconds: float) -> None:
         metrics = self._served.metrics
@@ -282,6 +313,15 @@ class Endpoint(Generic[Q]):
             metrics.tokenization.observe(work.tokenization_s)
             metrics.waiting.observe(work.queue_s)
             metrics.inference.observe(work.inference_s)
+
+
+def _style_of(raw: bytes, styles: Mapping[str, Style]) -> Style | None:
+    """Return the style of the first field that a body has; None: it has none, or is no object."""
+    try:
+        fields = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+    except (ValueError, RecursionError):
+        return None
+    return next((style for name, style in styles.items() if name in fields), None)
 
 
 def _forget_frames(error: BaseException | None) -> None:

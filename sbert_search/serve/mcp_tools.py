@@ -164,7 +164,7 @@ class Tool(Generic[A]):
         try:
             arguments = msgspec.convert(_with_integers(given), self.arguments)
         except msgspec.ValidationError as error:
-            raise wrong_field(error) from error
+            raise wrong_field(error, self.arguments) from error
         return await self.answer(served, arguments, work)
 
     def input_schema(self, served: Served) -> Schema:

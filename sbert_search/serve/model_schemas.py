@@ -1,16 +1,48 @@
-"""Requests and responses of embeddings and reranking, as msgspec structs.
+"""Requests and responses of embeddings, reranking and classification, as msgspec structs.
 
-Embeddings have the forms of OpenAI, of text-embeddings-inference and of Hugging Face's client;
+Embeddings have the forms of OpenAI, Cohere, text-embeddings-inference and Hugging Face's client;
 reranking has the form of Cohere, Jina and vLLM, and that of text-embeddings-inference.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
+from sbert_search.embed.protocol import Task
 from sbert_search.serve.search_schemas import Count, Usage
+
+InputType = Literal[
+    "query",
+    "document",
+    "passage",
+    "search_query",
+    "search_document",
+    "retrieval.query",
+    "retrieval.passage",
+    "classification",
+    "clustering",
+    "separation",
+    "text-matching",
+]
+"""What texts are for, in the words of this package, NVIDIA, Cohere and Jina."""
+
+TASKS: Mapping[InputType, Task | None] = {
+    "query": "query",
+    "document": "document",
+    "passage": "document",
+    "search_query": "query",
+    "search_document": "document",
+    "retrieval.query": "query",
+    "retrieval.passage": "document",
+    "classification": None,
+    "clustering": None,
+    "separation": None,
+    "text-matching": None,
+}
+"""Which prompt a text gets for each `InputType`; None: the model's default."""
 
 
 class EmbeddingsRequest(Struct, kw_only=True):
@@ -25,6 +57,7 @@ class EmbeddingsRequest(Struct, kw_only=True):
             shortened vectors are scaled to norm 1 again.
         user: Ignored.
         input_type: Whether the texts are queries or documents, for models with a prompt for each.
+        task: The same, under the name that Jina gives it.
         prompt_name: Name of the model's prompt to put before each text.
     """
 
@@ -33,7 +66,8 @@ class EmbeddingsRequest(Struct, kw_only=True):
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Count | None = None
     user: str | None = None
-    input_type: Literal["query", "document"] | None = None
+    input_type: InputType | None = None
+    task: InputType | None = None
     prompt_name: str | None = None
 
 
@@ -81,21 +115,35 @@ class ModelList(Struct, kw_only=True):
 class EmbedRequest(Struct, kw_only=True):
     """Texts to embed.
 
+    With ``inputs``, request and response have the form of text-embeddings-inference; with
+    ``texts``, that of Cohere.
+
     Attributes:
         inputs: A text, texts, or token ids as for ``/embeddings``.
-        normalize: Whether vectors are scaled to norm 1; None: yes.
-        truncate: False: a text that is too long is an error and not cut.
-        truncation_direction: Only "right" is allowed: the end of a text is cut.
+        texts: The texts, in the form of Cohere.
+        model: Name of a model of this server; any other name means the first one.
+        normalize: Whether vectors are scaled to norm 1; None: yes, but not for ``texts``.
+        truncate: False or NONE: a text that is too long is an error and not cut. START: its start
+            is cut.
+        truncation_direction: Which end of a text is cut; None: right.
         prompt_name: Name of the model's prompt to put before each text.
+        input_type: Whether the texts are queries or documents, for models with a prompt for each.
         dimensions: Number of leading dimensions to keep.
+        output_dimension: The same, under the name that Cohere gives it.
+        embedding_types: Forms of the vectors for ``texts``; None: numbers.
     """
 
-    inputs: str | list[str | int | list[int]]
+    inputs: str | list[str | int | list[int]] | None = None
+    texts: list[str] | None = None
+    model: str = ""
     normalize: bool | None = None
-    truncate: bool | None = None
-    truncation_direction: Literal["right", "Right"] | None = None
+    truncate: bool | Literal["NONE", "START", "END"] | None = None
+    truncation_direction: Literal["right", "Right", "left", "Left"] | None = None
     prompt_name: str | None = None
+    input_type: InputType | None = None
     dimensions: Count | None = None
+    output_dimension: Count | None = None
+    embedding_types: list[Literal["float", "base64", "binary", "ubinary"]] | None = None
 
 
 class SentencePair(Struct, kw_only=True):
@@ -160,7 +208,7 @@ class ServedModelInfo(Struct, kw_only=True):
     """A model of the server."""
 
     name: str
-    kind: Literal["embedding", "reranker"]
+    kind: Literal["embedding", "reranker", "classifier"]
     dim: int
     max_input_length: int
     engine: str
@@ -186,17 +234,36 @@ class InfoResponse(Struct, kw_only=True):
     models: list[ServedModelInfo]
 
 
-class RerankDocument(Struct, kw_only=True):
-    """A document with its text."""
+class PredictRequest(Struct, kw_only=True):
+    """Texts to classify.
 
-    text: str
+    Attributes:
+        inputs: A text, a pair of texts as ``["a", "b"]``, or several, ``[["a"], ["b", "c"]]``.
+        model: Name of a classifier of this server; any other name means the first one.
+        raw_scores: Whether scores are logits; None: they are probabilities.
+        truncate: False: a text that is too long is an error and not cut.
+        truncation_direction: Only "right" is allowed: the end of a text is cut.
+    """
+
+    inputs: str | list[str | list[str]]
+    model: str = ""
+    raw_scores: bool | None = None
+    truncate: bool | None = None
+    truncation_direction: Literal["right", "Right"] | None = None
+
+
+class LabelScore(Struct, kw_only=True):
+    """The score of a class."""
+
+    score: float
+    label: str
 
 
 class RerankRequest(Struct, kw_only=True):
     """A query and texts to sort by their relevance for it.
 
     With ``documents``, request and response have the form of Cohere, Jina and vLLM; with ``texts``,
-    that of text-embeddings-inference.
+    that of text-embeddings-inference. A document is a text, or an object with the field ``text``.
 
     Attributes:
         query: The query.
@@ -207,16 +274,15 @@ class RerankRequest(Struct, kw_only=True):
         return_documents: Whether results have the documents.
         max_tokens_per_doc: Most tokens of a document that are read.
         max_chunks_per_doc: Ignored.
-        rank_fields: Ignored.
+        rank_fields: Fields of the documents that are read, each on a line; null: ``text``.
         return_text: Whether results have the texts.
-        raw_scores: True is refused: the model's own activation, such as a sigmoid, is always
-            applied.
+        raw_scores: Whether scores are logits, before the sigmoid that the model may have.
         truncate: False: a text that is too long is an error and not cut.
         truncation_direction: Only "right" is allowed: the end of a text is cut.
     """
 
     query: str
-    documents: list[str | RerankDocument] | None = None
+    documents: list[str | dict[str, Any]] | None = None
     texts: list[str] | None = None
     model: str = ""
     top_n: Count | None = None
@@ -235,13 +301,14 @@ class RerankResult(Struct, kw_only=True, omit_defaults=True):
 
     index: int
     relevance_score: float
-    document: RerankDocument | None = None
+    document: dict[str, Any] | None = None
 
 
-class BilledUnits(Struct, kw_only=True):
-    """What Cohere would bill; always one search."""
+class BilledUnits(Struct, kw_only=True, omit_defaults=True):
+    """What Cohere would bill: one search, or the tokens of embeddings."""
 
-    search_units: int = 1
+    search_units: int | None = None
+    input_tokens: int | None = None
 
 
 class ApiVersion(Struct, kw_only=True):
@@ -250,11 +317,30 @@ class ApiVersion(Struct, kw_only=True):
     version: str = "2"
 
 
-class RerankMeta(Struct, kw_only=True):
+class CohereMeta(Struct, kw_only=True):
     """Facts that Cohere's client expects."""
 
     api_version: ApiVersion
     billed_units: BilledUnits
+
+
+class CohereEmbeddings(Struct, kw_only=True, omit_defaults=True):
+    """Vectors in the forms that the request names."""
+
+    float_: list[list[float]] | None = field(default=None, name="float")
+    binary: list[list[int]] | None = None
+    ubinary: list[list[int]] | None = None
+    base64: list[str] | None = None
+
+
+class CohereEmbedResponse(Struct, kw_only=True):
+    """Vectors of texts, in the order of the request."""
+
+    id: str
+    response_type: Literal["embeddings_by_type", "embeddings_floats"]
+    embeddings: CohereEmbeddings | list[list[float]]
+    texts: list[str]
+    meta: CohereMeta
 
 
 class RerankResponse(Struct, kw_only=True):
@@ -264,7 +350,7 @@ class RerankResponse(Struct, kw_only=True):
     model: str
     results: list[RerankResult]
     usage: Usage
-    meta: RerankMeta
+    meta: CohereMeta
 
 
 class TeiRank(Struct, kw_only=True, omit_defaults=True):

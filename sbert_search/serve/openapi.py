@@ -52,9 +52,15 @@ class TeiProblemBody(msgspec.Struct, kw_only=True):
     error_type: str
 
 
+class CohereProblemBody(msgspec.Struct, kw_only=True):
+    """The body of an error, in the format of Cohere."""
+
+    message: str
+
+
 def openapi_document(operations: Sequence[AnyOperation]) -> dict[str, object]:
     """Describe operations in OpenAPI 3.1."""
-    types: list[object] = [ProblemBody, TeiProblemBody]
+    types: list[object] = [ProblemBody, TeiProblemBody, CohereProblemBody]
     for operation in operations:
         types += [kind for kind in (operation.request, operation.response) if kind is not None]
     components = described_schemas(types, "#/components/schemas/{name}")
@@ -115,7 +121,7 @@ def _operation(operation: AnyOperation, *, versioned: bool) -> dict[str, object]
 def _problem(operation: AnyOperation, status: int) -> dict[str, object]:
     answer: dict[str, object] = {
         "description": _STATUS[status],
-        "content": {JSON: {"schema": _schema(_problem_type(operation, status))}},
+        "content": {JSON: {"schema": _problem_schema(operation, status)}},
     }
     if status == 429:
         schema = {"type": "string", "pattern": "^[0-9]+$"}
@@ -123,15 +129,18 @@ def _problem(operation: AnyOperation, status: int) -> dict[str, object]:
     return answer
 
 
-def _problem_type(operation: AnyOperation, status: int) -> object:
+def _problem_schema(operation: AnyOperation, status: int) -> dict[str, object]:
     if status == 408:  # `GuardedProtocol` answers, which does not know the operation
-        return ProblemBody
+        return _schema(ProblemBody)
     types: Mapping[Style, object] = {
         "openai": ProblemBody,
         "tei": TeiProblemBody,
+        "cohere": CohereProblemBody,
         "mcp": operation.response,
     }
-    return types[operation.style]
+    styles = dict.fromkeys([operation.style, *operation.styles.values()])
+    schemas = [_schema(types[style]) for style in styles]
+    return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
 
 
 def _path_parameters(path: str) -> list[dict[str, object]]:

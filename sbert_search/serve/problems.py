@@ -26,7 +26,7 @@ from sbert_search.errors import (
     UnfinishedBuild,
 )
 
-Style = Literal["openai", "tei", "mcp"]
+Style = Literal["openai", "tei", "cohere", "mcp"]
 """Form of an error's body; with mcp, it has the fields of OpenAI and those of JSON-RPC."""
 
 # The kind of a problem by HTTP status, here and in text-embeddings-inference.
@@ -90,6 +90,7 @@ class Problem(Exception):  # noqa: N818 (it becomes an answer)
     param: str = ""  # field, parameter or header that is wrong; "": none in particular
     headers: Mapping[str, str] = field(default_factory=dict)
     closes: bool = False  # whether the connection is closed after the response
+    style: Style | None = None  # of the body; None: that of the operation
 
     def __post_init__(self) -> None:
         super().__init__(self.message)
@@ -101,9 +102,11 @@ class Problem(Exception):  # noqa: N818 (it becomes an answer)
 
     def body(self, style: Style = "openai") -> dict[str, object]:
         """Return the body of the answer."""
+        shown = f"`{self.param}`: {self.message}" if self.param else self.message
         if style == "tei":
-            shown = f"`{self.param}`: {self.message}" if self.param else self.message
             return {"error": shown, "error_type": kinds_of(self.status)[1]}
+        if style == "cohere":
+            return {"message": shown}
         error = {
             "message": self.message,
             "type": self.kind,

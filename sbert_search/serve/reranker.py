@@ -74,6 +74,7 @@ class ServedReranker:
     reranker: Reranker  # one score for a pair; only the queue's thread computes with it
     limits: ServerLimits
     metrics: Metrics
+    is_logit: bool = False  # whether the reranker returns logits, to which a sigmoid belongs
     queue: WorkQueue[_Pair] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -93,12 +94,13 @@ class ServedReranker:
         *,
         cuts: bool = True,
         param: str = "documents",
+        raw: bool = False,
     ) -> NDArray[np.float32]:
         """Score pairs of query and text, float32 (n,), higher is better; add the cost to ``work``.
 
         A text that has been ``cut`` already counts as truncated, once. A pair that is too long is
         truncated or, without ``cuts``, refused. ``param`` is the field of the request that holds
-        the texts.
+        the texts. With ``raw``, scores are those before a sigmoid.
         """
         encoded, done = await self.queue.encode(
             partial(self.tokenizer.encode_pairs, pairs),
@@ -111,7 +113,7 @@ class ServedReranker:
         )
         lost = np.maximum(encoded.lost, np.array(cut, np.int32))
         work.add(done, encoded.lengths, lost, self.metrics)
-        return done.rows
+        return done.rows if raw else self._activated(done.rows)
 
     async def shortened(self, texts: Sequence[str], tokens: int) -> list[str]:
         """Cut each text after its first ``tokens`` tokens."""
@@ -139,7 +141,12 @@ class ServedReranker:
 
     def probabilities(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
         """Turn scores of `predict` (n,) into probabilities."""
-        return self.reranker.probabilities(scores)
+        return scores if self.is_logit else self.reranker.probabilities(scores)
+
+    def _activated(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
+        if not self.is_logit:
+            return rows
+        return self.reranker.probabilities(rows.astype(float)).astype(np.float32)
 
     def predict(self, pairs: list[Pair], /) -> NDArray[np.float32]:
         """Score pairs in the queue and wait for the scores; the event loop must not call this.
@@ -152,7 +159,7 @@ class ServedReranker:
         future = self.queue.submit(_items(pairs, encoded), encoded.lengths.tolist(), urgent=True)
         if reranking := _reranking.get():
             reranking.add(encoded, future)
-        return future.result().rows
+        return self._activated(future.result().rows)
 
     def _compute(self, items: Sequence[_Pair]) -> Vectors:
         encoded = EncodedPairs(

@@ -6,26 +6,29 @@ import asyncio
 import itertools
 import re
 from collections.abc import AsyncIterator, Container, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from time import time
+from typing import cast
 
 from sbert_search.base.threads import end_idle_workers
 from sbert_search.embed.arguments import EmbedderOptions, reranker_options
 from sbert_search.embed.protocol import TextEmbedder
-from sbert_search.errors import ConfigError
+from sbert_search.errors import ConfigError, SbertSearchError
 from sbert_search.index.filters.structured import Where, condition_text
 from sbert_search.index.index import Index
 from sbert_search.search.engine import SearchEngine, ShardRunner
 from sbert_search.search.rerankers import BestWindow, Reranker, require_one_label
 from sbert_search.serve.access import AccessTokens, ServerLimits, is_loopback
+from sbert_search.serve.classifier import Classifier, ServedClassifier
 from sbert_search.serve.embedder import ServedEmbedder, WarmEmbedder
 from sbert_search.serve.indexes import NO_RERANKER, ServedIndex
 from sbert_search.serve.metrics import Metrics
 from sbert_search.serve.problems import Problem
 from sbert_search.serve.reranker import ServedReranker
+from sbert_search.wings import required_part
 
 RELOAD_S = 1.0  # seconds between two checks for new commits
 STALLED_S = 120.0  # seconds; a batch that takes longer makes the server not ready
@@ -38,6 +41,7 @@ class Served:
     indexes: Mapping[str, ServedIndex]  # by name; a request that names none gets the first one
     embedders: Mapping[str, ServedEmbedder]  # by name
     rerankers: Mapping[str, ServedReranker]  # by name
+    classifiers: Mapping[str, ServedClassifier]  # by name
     tokens: AccessTokens
     limits: ServerLimits
     metrics: Metrics
@@ -68,9 +72,13 @@ class Served:
         )
 
     @property
-    def models(self) -> list[ServedEmbedder | ServedReranker]:
+    def models(self) -> list[ServedEmbedder | ServedReranker | ServedClassifier]:
         """All models."""
-        return [*self.embedders.values(), *self.rerankers.values()]
+        return [
+            *self.embedders.values(),
+            *self.rerankers.values(),
+            *self.classifiers.values(),
+        ]
 
     def index(self, name: str) -> ServedIndex:
         """Return the index with a name; "": the first one."""
@@ -97,6 +105,13 @@ class Served:
             raise Problem(404, NO_RERANKER, "model")
         return self.rerankers.get(name) or next(iter(self.rerankers.values()))
 
+    def classifier(self, name: str) -> ServedClassifier:
+        """Return the classifier with a name; without such a classifier, the first one."""
+        if not self.classifiers:
+            message = "The server was started without --predict, so it has no classifier."
+            raise Problem(404, message, "model")
+        return self.classifiers.get(name) or next(iter(self.classifiers.values()))
+
     def require_filter(self, where: Where | None) -> None:
         """Refuse a filter that is too long."""
         if where is not None and len(condition_text(where)) > self.limits.filter_chars:
@@ -110,6 +125,18 @@ class Served:
         if n > self.limits.items:
             message = f"{n:,} items; a request may have {self.limits.items:,}."
             raise Problem(413, f"{message} Send several requests.", param)
+
+    def warm(self) -> None:
+        """Use every model and index once, so that no request pays for what happens only once."""
+        for embedder in self.embedders.values():
+            embedder.encode_tokens(embedder.tokenize(["warm"]))
+        for reranker in self.rerankers.values():
+            reranker.predict([("warm", "warm")])
+        for classifier in self.classifiers.values():
+            classifier.classifier.logits_of_tokens(classifier.classifier.tokenize(["warm"]))
+        for one in self.indexes.values():
+            with suppress(SbertSearchError):  # an empty index, or one without words and model
+                one.engine.search("warm", k=1)
 
     def why_not_ready(self) -> str:
         """Say why the server is not ready for requests; "": it is ready."""
@@ -156,6 +183,7 @@ class ServeSettings:
     indexes: Mapping[str, Path]  # folders, by the names that requests use
     models: Sequence[str] = ()  # names or folders of embedding models, besides those of indexes
     rerankers: Sequence[str] = ()  # names or folders of cross-encoders; searches use the first
+    classifiers: Sequence[str] = ()  # names or folders of models that classify texts
     rerank_windows: int = 4  # most windows of a text that is too long for the reranker
     index_model: str | None = None  # folder or name; None: the one that each index names
     options: EmbedderOptions = field(default_factory=EmbedderOptions)  # for opening models
@@ -173,19 +201,13 @@ class ServeSettings:
 
 def open_served(settings: ServeSettings) -> Served:
     """Open indexes and models."""
-    if not (settings.indexes or settings.models or settings.rerankers):
-        raise ConfigError("There is nothing to serve; name an index, or a model with --embed.")
-    if settings.writable and "write" not in settings.tokens.rights.values():
-        raise ConfigError(
-            "--writable needs a token that may write: a line `TOKEN write` in --token-file."
-        )
+    _check(settings)
     metrics = Metrics()
     embedders: dict[str, ServedEmbedder] = {}
     rerankers: dict[str, ServedReranker] = {}
     for name in settings.rerankers:
         shown = _free_name(name, rerankers)
-        opened = _open_reranker(name, settings.options)
-        rerankers[shown] = ServedReranker(shown, opened, settings.limits, metrics)
+        rerankers[shown] = _open_reranker(name, shown, settings, metrics)
     reranker = next(iter(rerankers.values()), None)
     indexes: dict[str, ServedIndex] = {}
     for name, path in settings.indexes.items():
@@ -207,14 +229,19 @@ def open_served(settings: ServeSettings) -> Served:
         if not any(_is_same(embedder, served) for served in embedders.values()):
             shown = _free_name(model_name, embedders)
             embedders[shown] = ServedEmbedder(shown, embedder, settings.limits, metrics)
+    classifiers: dict[str, ServedClassifier] = {}
+    for name in settings.classifiers:
+        shown, classifier = _free_name(name, classifiers), _open_classifier(name, settings.options)
+        classifiers[shown] = ServedClassifier(shown, classifier, settings.limits, metrics)
     end_idle_workers()  # OpenMP threads of this thread would slow the threads of the models
     # A web page can reach a loopback address under a host name of its own (DNS rebinding). Without
     # tokens, only the check of the header Host keeps it out.
     local = is_loopback(settings.host) and not settings.tokens
-    return Served(
+    served = Served(
         indexes,
         embedders,
         rerankers,
+        classifiers,
         settings.tokens,
         settings.limits,
         metrics,
@@ -223,6 +250,8 @@ def open_served(settings: ServeSettings) -> Served:
         origins=[_origin(text) for text in settings.origins],
         mcp=settings.mcp,
     )
+    served.warm()
+    return served
 
 
 def _origin(text: str) -> str:
@@ -284,7 +313,34 @@ def _open_model(index: Index, settings: ServeSettings) -> TextEmbedder:
     return WarmEmbedder(embedder, open_full)
 
 
-def _open_reranker(name: str, options: EmbedderOptions) -> Reranker:
-    reranker = Reranker(name, **reranker_options(options))
+def _open_reranker(
+    name: str, shown: str, settings: ServeSettings, metrics: Metrics
+) -> ServedReranker:
+    reranker = Reranker(name, **reranker_options(settings.options))
     require_one_label(reranker)
-    return reranker
+    engine = reranker.opened.engine
+    is_logit = engine.has_sigmoid
+    if is_logit:
+        engine.use_logits()  # the server applies the sigmoid, unless a client wants raw scores
+    return ServedReranker(shown, reranker, settings.limits, metrics, is_logit)
+
+
+def _open_classifier(name: str, options: EmbedderOptions) -> Classifier:
+    precision = options.get("precision", "auto")
+    if precision in ("int8", "fastest"):  # only models of embeddings and pairs have them
+        precision = "auto"
+    opened = required_part("answerer", "--predict")(
+        name, device=options.get("device", "auto"), precision=precision
+    )
+    if opened.task != "classify":
+        raise ConfigError(f"--predict {name} does not classify texts; name a classifier.")
+    return cast(Classifier, opened)
+
+
+def _check(settings: ServeSettings) -> None:
+    if not (settings.indexes or settings.models or settings.rerankers or settings.classifiers):
+        raise ConfigError("There is nothing to serve; name an index, or a model with --embed.")
+    if settings.writable and "write" not in settings.tokens.rights.values():
+        raise ConfigError(
+            "--writable needs a token that may write: a line `TOKEN write` in --token-file."
+        )

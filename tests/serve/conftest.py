@@ -11,7 +11,7 @@ import pytest
 
 from sbert_search.index.index import Index
 from tests.cli.conftest import ROWS
-from tests.models.tiny import tiny_bi_encoder, tiny_cross_encoder
+from tests.models.tiny import tiny_bi_encoder, tiny_classifier, tiny_cross_encoder
 from tests.serve.live import READ, WRITE, Live, live_server
 
 
@@ -46,10 +46,11 @@ def token_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the tiny models bi and cross, and with the index tiny.index."""
+    """A folder with the tiny models bi, cross and classes, and with the index tiny.index."""
     folder = tmp_path_factory.mktemp("models")
     tiny_bi_encoder(folder / "of-bi").save(folder / "bi")
     tiny_cross_encoder(folder / "of-cross").save(folder / "cross")
+    tiny_classifier(folder / "of-classes").save(folder / "classes")
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     Index.build(
         folder / "rows.jsonl", out=folder / "tiny.index", model=folder / "bi", precision="fp32"

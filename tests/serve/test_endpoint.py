@@ -194,7 +194,9 @@ def test_nothing_is_written_without_a_token(live: Live) -> None:
         ("PUT", "/documents", new),
         ("POST", "/documents/delete", {"ids": ["mill"]}),
     ):
-        assert live.ask(method, path, body).status == 401
+        answer = live.ask(method, path, body)
+        assert answer.status == 403
+        assert "only reads; start it with --writable" in answer.json["error"]["message"]
     assert live.ask("GET", "/documents/mill").status == 200
 
 

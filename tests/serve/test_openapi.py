@@ -41,7 +41,8 @@ def test_operation_ids_are_unique_and_references_lead_somewhere(document: Any) -
 
 def test_every_property_of_a_request_is_explained(document: Any) -> None:
     schemas = document["components"]["schemas"]
-    for name in ("SearchRequest", "EmbeddingsRequest", "RerankRequest", "EmbedRequest"):
+    requests = "SearchRequest EmbeddingsRequest RerankRequest EmbedRequest PredictRequest"
+    for name in requests.split():
         properties = schemas[name]["properties"]
         missing = [one for one, schema in properties.items() if "description" not in schema]
         assert not missing, (name, missing)
@@ -49,14 +50,19 @@ def test_every_property_of_a_request_is_explained(document: Any) -> None:
 
 
 def test_errors_have_the_form_of_the_operation_but_for_late_requests(document: Any) -> None:
-    embed = document["paths"]["/embed"]["post"]["responses"]
     forms = {
-        status: embed[status]["content"]["application/json"]["schema"]["$ref"]
-        for status in ("400", "408")
+        (path, status): document["paths"][path]["post"]["responses"][status]["content"][
+            "application/json"
+        ]["schema"]
+        for path, status in (("/predict", "400"), ("/predict", "408"), ("/rerank", "400"))
     }
+    openai, tei = (
+        {"$ref": f"#/components/schemas/{name}"} for name in ("ProblemBody", "TeiProblemBody")
+    )
     assert forms == {
-        "400": "#/components/schemas/TeiProblemBody",
-        "408": "#/components/schemas/ProblemBody",
+        ("/predict", "400"): tei,
+        ("/predict", "408"): openai,
+        ("/rerank", "400"): {"anyOf": [openai, tei]},
     }
 
 

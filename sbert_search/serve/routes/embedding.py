@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+import secrets
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TypeVar, cast
 
 import numpy as np
 
 from sbert_search.embed.protocol import Task, Vectors
-from sbert_search.embed.vectors import similarity, unit
+from sbert_search.embed.vectors import quantize, similarity, unit
 from sbert_search.serve.embedder import Embedded, ServedEmbedder
 from sbert_search.serve.endpoint import AnyOperation, Call, Operation, Reply
 from sbert_search.serve.model_schemas import (
+    TASKS,
+    ApiVersion,
+    BilledUnits,
+    CohereEmbeddings,
+    CohereEmbedResponse,
+    CohereMeta,
     Embedding,
     EmbeddingsRequest,
     EmbeddingsResponse,
@@ -24,7 +31,7 @@ from sbert_search.serve.model_schemas import (
     Token,
     TokenizeRequest,
 )
-from sbert_search.serve.problems import Problem
+from sbert_search.serve.problems import Problem, Style
 from sbert_search.serve.queue import Work, in_thread
 from sbert_search.serve.search_schemas import Usage
 from sbert_search.serve.state import Served
@@ -36,9 +43,13 @@ Inputs = str | list[str | int | list[int]]
 async def embeddings(served: Served, call: Call[EmbeddingsRequest]) -> Reply:
     """Embed texts or token ids, in the form of OpenAI."""
     body = call.body
-    model, task, prompt_name = served.embedder(body.model), body.input_type, body.prompt_name
-    if prompt_name is not None and task is not None:
+    model, kind, prompt_name = served.embedder(body.model), body.input_type, body.prompt_name
+    if None not in (kind, body.task) and kind != body.task:
+        raise Problem(400, "input_type and task differ; send one of the two.", "task")
+    kind = kind or body.task
+    if prompt_name is not None and kind is not None:
         raise Problem(400, "input_type chooses a prompt too; send one of the two.", "prompt_name")
+    task = TASKS[kind] if kind else None
     done = await _embed(
         served, model, body.input, call.work, param="input", task=task, prompt_name=prompt_name
     )
@@ -56,22 +67,58 @@ async def embeddings(served: Served, call: Call[EmbeddingsRequest]) -> Reply:
 
 
 async def embed(served: Served, call: Call[EmbedRequest]) -> Reply:
-    """Embed texts or token ids, in the form of text-embeddings-inference."""
+    """Embed texts or token ids, in the form of text-embeddings-inference or of Cohere."""
     body = call.body
-    model = served.embedder("")
+    if (body.inputs is None) == (body.texts is None):
+        raise Problem(400, "Send either inputs or texts.", "inputs")
+    in_form_of_tei = body.inputs is not None
+    inputs: Inputs = list(body.texts or ()) if body.inputs is None else body.inputs
+    model = served.embedder(body.model)
     done = await _embed(
         served,
         model,
-        body.inputs,
+        inputs,
         call.work,
-        param="inputs",
+        param="inputs" if in_form_of_tei else "texts",
+        task=TASKS[body.input_type] if body.input_type else None,
         prompt_name=body.prompt_name,
-        cuts=body.truncate is not False,
+        cuts=body.truncate not in (False, "NONE"),
+        from_left=body.truncate == "START" or body.truncation_direction in ("left", "Left"),
     )
-    vectors = _shortened(model, done.vectors, body.dimensions)
-    if body.normalize is not False:
+    vectors = _shortened(model, done.vectors, body.dimensions or body.output_dimension)
+    if body.normalize is not False if in_form_of_tei else body.normalize:
         vectors = unit(vectors)
-    return Reply(vectors.tolist())
+    if in_form_of_tei:
+        return Reply(vectors.tolist())
+    # Version 1 of Cohere's API returns plain lists unless types are named.
+    by_type = call.scope.get("path") == "/v2/embed" or body.embedding_types is not None
+    return Reply(
+        CohereEmbedResponse(
+            id=secrets.token_hex(8),
+            response_type="embeddings_by_type" if by_type else "embeddings_floats",
+            embeddings=_typed(vectors, body.embedding_types or ["float"])
+            if by_type
+            else vectors.tolist(),
+            texts=body.texts or [],
+            meta=CohereMeta(
+                api_version=ApiVersion(version="2" if by_type else "1"),
+                billed_units=BilledUnits(input_tokens=call.work.tokens),
+            ),
+        )
+    )
+
+
+def _typed(vectors: Vectors, types: Sequence[str]) -> CohereEmbeddings:
+    typed = CohereEmbeddings()
+    if "float" in types:
+        typed.float_ = vectors.tolist()
+    if "base64" in types:
+        typed.base64 = [_base64(vector) for vector in vectors]
+    if "binary" in types:
+        typed.binary = quantize(vectors, "binary").tolist()
+    if "ubinary" in types:
+        typed.ubinary = quantize(vectors, "ubinary").tolist()
+    return typed
 
 
 async def similarities(served: Served, call: Call[SimilarityRequest]) -> Reply:
@@ -127,10 +174,20 @@ async def tokenize(served: Served, call: Call[TokenizeRequest]) -> Reply:
 
 async def list_models(served: Served, call: Call[None]) -> Reply:
     """List the models of the server."""
-    names = dict.fromkeys([*served.embedders, *served.rerankers])
-    created = int(served.started_at)
-    cards = [ModelCard(id=name, created=created, owned_by="sbert-search") for name in names]
-    return Reply(ModelList(data=cards))
+    names = dict.fromkeys(one.name for one in served.models)
+    return Reply(ModelList(data=[_card(served, name) for name in names]))
+
+
+async def get_model(served: Served, call: Call[None]) -> Reply:
+    """Describe a model of the server."""
+    name = call.path["id"]
+    if name not in {one.name for one in served.models}:
+        raise Problem(404, f"The server has no model {name!r:.200}; see /models.", "id")
+    return Reply(_card(served, name))
+
+
+def _card(served: Served, name: str) -> ModelCard:
+    return ModelCard(id=name, created=int(served.started_at), owned_by="sbert-search")
 
 
 def usage_of(work: Work) -> Usage:
@@ -150,8 +207,12 @@ async def _embed(
     task: Task | None = None,
     prompt_name: str | None = None,
     cuts: bool = True,
+    from_left: bool = False,
 ) -> Embedded:
-    """Embed a text, texts, the token ids of a text or those of several texts."""
+    """Embed a text, texts, the token ids of a text or those of several texts.
+
+    A text that is too long is refused, or with ``cuts``, its end or (``from_left``) start is cut.
+    """
     listed: Sequence[object] = [inputs] if isinstance(inputs, str) else inputs
     if listed and isinstance(listed[0], int):
         listed = [_all_of(int, listed, param)]
@@ -163,6 +224,8 @@ async def _embed(
             raise Problem(400, message, param)
         return await model.embed_ids(ids, work, param=param)
     texts = _all_of(str, listed, param)
+    if cuts and from_left:
+        return await model.embed_ends(texts, work, task=task, prompt_name=prompt_name, param=param)
     return await model.embed(
         texts, work, task=task, prompt_name=prompt_name, cuts=cuts, param=param
     )
@@ -193,10 +256,15 @@ def _base64(vector: Vectors) -> str:
     return base64.b64encode(vector.astype(np.dtype("<f4")).tobytes()).decode("ascii")
 
 
+_EMBEDDED = list[list[float]] | CohereEmbedResponse
+_BY_TEXTS: Mapping[str, Style] = {"texts": "cohere"}
 OPERATIONS: tuple[AnyOperation, ...] = (
     Operation("POST", "/embeddings", embeddings, EmbeddingsResponse, EmbeddingsRequest),
-    Operation("POST", "/embed", embed, list[list[float]], EmbedRequest, style="tei"),
+    Operation("POST", "/", embed, _EMBEDDED, EmbedRequest, style="tei", versioned=False),
+    Operation("POST", "/embed", embed, _EMBEDDED, EmbedRequest, style="tei", styles=_BY_TEXTS),
+    Operation("POST", "/v2/embed", embed, _EMBEDDED, EmbedRequest, style="cohere", versioned=False),
     Operation("POST", "/similarity", similarities, list[float], SimilarityRequest, style="tei"),
     Operation("POST", "/tokenize", tokenize, list[list[Token]], TokenizeRequest, style="tei"),
     Operation("GET", "/models", list_models, ModelList),
+    Operation("GET", "/models/{id:path}", get_model, ModelCard, problems=(404,)),
 )

