@@ -115,6 +115,12 @@ SEQUENCE_HEADS = {
     "roberta": SequenceHead(
         "RobertaForSequenceClassification", "classifier.dense", nn.Tanh, "classifier.out_proj"
     ),
+    "xlm-roberta": SequenceHead(
+        "XLMRobertaForSequenceClassification", "classifier.dense", nn.Tanh, "classifier.out_proj"
+    ),
+    "mpnet": SequenceHead(
+        "MPNetForSequenceClassification", "classifier.dense", nn.Tanh, "classifier.out_proj"
+    ),
     "electra": SequenceHead(
         "ElectraForSequenceClassification", "classifier.dense", nn.GELU, "classifier.out_proj"
     ),

@@ -28,6 +28,7 @@ _SAME = (
     "position_offset",
     "attention_terms",
     "relative_positions",
+    "position_buckets",
     "key_bias",
 )
 
@@ -55,6 +56,9 @@ def make_student(teacher: MaskedLanguageModel, config: EncoderConfig) -> MaskedL
             part.load_state_dict(state)
     if config.relative_positions:
         student.encoder.distances.load_state_dict(teacher.encoder.distances.state_dict())
+    if config.position_buckets:
+        shared = teacher.encoder.position_biases.state_dict()
+        student.encoder.position_biases.load_state_dict(shared)
     layers = alternate(source.layers, config.layers)
     for block, layer in zip(student.encoder.blocks, layers, strict=True):
         block.load_state_dict(teacher.encoder.blocks[layer].state_dict())

@@ -43,10 +43,10 @@ class MaskDecoder(nn.Module):
     def forward(self, encoder: Encoder, tokens: PackedTokens, before_last: Tensor) -> Tensor:
         """Compute the states from which the token head predicts tokens, float (tokens, hidden)."""
         block = encoder.blocks[encoder.config.block_order[-1]]
-        distances = encoder.relative_distances(tokens)
+        relative = encoder.relative_positions(tokens)
         queries: Tensor = before_last + self.position(tokens.positions)
         for _ in range(STEPS):
-            queries, _ = block(before_last, tokens, queries=queries, distances=distances)
+            queries, _ = block(before_last, tokens, queries=queries, relative=relative)
         return queries
 
 

@@ -11,7 +11,7 @@ Neural Architectures for Named Entity Recognition, section 2.2 (arXiv:1603.01360
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -42,6 +42,14 @@ class TokenHeadLayout:
     positions: str | None = None  # position table of DeBERTa's enhanced mask decoder
 
 
+_ROBERTA = TokenHeadLayout(
+    masked="RobertaForMaskedLM",
+    dense="lm_head.dense",
+    norm="lm_head.layer_norm",
+    biases=("lm_head.bias", "lm_head.decoder.bias"),
+    decoder="lm_head.decoder.weight",
+    activation="gelu",
+)
 TOKEN_HEADS = {
     "bert": TokenHeadLayout(
         masked="BertForMaskedLM",
@@ -52,14 +60,9 @@ TOKEN_HEADS = {
         paired="BertForPreTraining",
         pair="cls.seq_relationship",
     ),
-    "roberta": TokenHeadLayout(
-        masked="RobertaForMaskedLM",
-        dense="lm_head.dense",
-        norm="lm_head.layer_norm",
-        biases=("lm_head.bias", "lm_head.decoder.bias"),
-        decoder="lm_head.decoder.weight",
-        activation="gelu",
-    ),
+    "roberta": _ROBERTA,
+    "xlm-roberta": replace(_ROBERTA, masked="XLMRobertaForMaskedLM"),
+    "mpnet": replace(_ROBERTA, masked="MPNetForMaskedLM"),
     "albert": TokenHeadLayout(
         masked="AlbertForMaskedLM",
         dense="predictions.dense",

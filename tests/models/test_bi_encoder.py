@@ -309,7 +309,7 @@ LEFT = {"direction": "Left", "max_length": 12, "strategy": "LongestFirst", "stri
         ("tokenizer_config.json", {"truncation_side": "left"}, "cuts texts on the left"),
         ("tokenizer.json", {"truncation": LEFT}, "cuts texts on the left"),
         ("tokenizer_config.json", {"split_special_tokens": True}, "splits special tokens"),
-        ("config.json", {"model_type": "mpnet"}, "is of type 'mpnet'"),
+        ("config.json", {"model_type": "nomic_bert"}, "is of type 'nomic_bert'"),
     ],
 )
 def test_what_we_cannot_compute_is_said(

@@ -20,6 +20,8 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "bert": {"pooler": True},
     "albert": {"pooler": True, "embedding_size": 8, "layer_groups": 1},
     "roberta": {"position_offset": 1},
+    "xlm-roberta": {"pad_id": 1, "position_offset": 2, "token_type_vocab": 1},
+    "mpnet": {"pad_id": 1, "position_offset": 2, "token_type_vocab": 0, "position_buckets": 32},
     "electra": {},
     "distilbert": {"token_type_vocab": 0},
     "deberta": {
@@ -112,7 +114,7 @@ def test_a_head_of_another_shape_is_named(tmp_path: Path) -> None:
     ("changes", "reason"),
     [
         ({"architectures": ["BertModel"]}, r"its architecture is \['BertModel'\]"),
-        ({"model_type": "mpnet"}, "is of type 'mpnet'"),
+        ({"model_type": "nomic_bert"}, "is of type 'nomic_bert'"),
         ({"sentence_transformers": {"activation_fn": "torch.nn.CELU"}}, "activation is torch"),
     ],
 )

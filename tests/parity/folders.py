@@ -61,7 +61,8 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], str]] = {
         "words",
     ),
     "mpnet": ("MPNet", _SHAPE, "bytes"),
-    "xlm-roberta": ("XLMRoberta", {**_SHAPE, "type_vocab_size": 1}, "bytes"),
+    "xlm-roberta": ("XLMRoberta", {**_SHAPE, "type_vocab_size": 1}, "sentencepieces"),
+    "nomic_bert": ("NomicBert", _SHAPE, "words"),
     "modernbert": ("ModernBert", _SHAPE, "bytes"),
 }
 
@@ -69,11 +70,18 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], str]] = {
 def bare(folder: Path, family: str, task: str = "Model", **changes: Any) -> Path:
     """Write a folder of transformers alone: config.json, weights, tokenizer."""
     name, shape, pieces = FAMILIES[family]
-    ids = (0, 2) if pieces == "bytes" else (2, 3)
-    special = {"pad_token_id": 1 if pieces == "bytes" else 0}
+    as_in_roberta = pieces in ("bytes", "sentencepieces")
+    ids = (0, 2) if as_in_roberta else (2, 3)
+    special = {"pad_token_id": int(as_in_roberta)}
     special |= dict(zip(("bos_token_id", "eos_token_id"), ids, strict=True))
     special |= dict(zip(("cls_token_id", "sep_token_id"), ids, strict=True))
-    vocabulary = {"words": _words, "bytes": _bytes, "unigrams": _unigrams}[pieces](folder)
+    make = {
+        "words": _words,
+        "bytes": _bytes,
+        "unigrams": _unigrams,
+        "sentencepieces": _sentencepieces,
+    }
+    vocabulary = make[pieces](folder)
     if family == "roberta":
         edit(folder, "tokenizer_config.json", tokenizer_class="RobertaTokenizer")
     config = getattr(transformers, f"{name}Config")(
@@ -233,12 +241,24 @@ def _words(folder: Path) -> int:
 
 def _unigrams(folder: Path) -> int:
     """Write the pieces of an ALBERT."""
-    pieces = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]", "\u2581", *string.ascii_lowercase]
-    words = [f"\u2581{word}" for word in WORDS if len(word) > 1]
-    scores = [(piece, -5.0 - n / 10) for n, piece in enumerate([*pieces, *words])]
+    scores = _scores("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
     make: Any = transformers.AlbertTokenizer
     make(vocab=scores, model_max_length=_LIMIT).save_pretrained(folder)
     return len(scores)
+
+
+def _sentencepieces(folder: Path) -> int:
+    """Write the pieces of an XLM-RoBERTa, which adds <mask> after them."""
+    scores = _scores("<s>", "<pad>", "</s>", "<unk>")
+    make: Any = transformers.XLMRobertaTokenizer
+    make(vocab=scores, model_max_length=_LIMIT).save_pretrained(folder)
+    return len(scores) + 1
+
+
+def _scores(*special: str) -> list[tuple[str, float]]:
+    words = [f"\u2581{word}" for word in WORDS if len(word) > 1]
+    pieces = [*special, "\u2581", *string.ascii_lowercase, *words]
+    return [(piece, -5.0 - n / 10) for n, piece in enumerate(pieces)]
 
 
 def _bytes(folder: Path) -> int:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from transformers import RobertaConfig, RobertaModel
+from transformers import RobertaConfig, RobertaModel, XLMRobertaConfig, XLMRobertaModel
 
 from tests.parity import family
 
@@ -13,6 +13,7 @@ class TestRoberta(family.SameAsReference):
         {"num_hidden_layers": 3, "pad_token_id": 0, "max_position_embeddings": 19 + 1},
     )
     segments = 1
+    classes: tuple[Any, Any] = (RobertaConfig, RobertaModel)
 
     def make(self, **changes: Any) -> Any:
         settings: dict[str, Any] = {
@@ -27,4 +28,9 @@ class TestRoberta(family.SameAsReference):
             "layer_norm_eps": 1e-5,
             "attn_implementation": "eager",
         }
-        return RobertaModel(RobertaConfig(**settings | changes))
+        config, model = self.classes
+        return model(config(**settings | changes))
+
+
+class TestXlmRoberta(TestRoberta):
+    classes = (XLMRobertaConfig, XLMRobertaModel)

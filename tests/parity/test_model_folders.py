@@ -41,8 +41,7 @@ pytestmark = [
 TOLERANCE = 2e-6  # of what is of length 4 or so; sums in another order differ by this
 ENGINES: tuple[Any, ...] = ("native", "sentence-transformers")
 BY_LIBRARY = {
-    "mpnet",
-    "xlm-roberta",
+    "nomic_bert",
     "modernbert",
     "roberta of two files",
     "layer norm",
@@ -319,7 +318,7 @@ def _without(folder: Path, *names: str) -> Path:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("family", ["distilbert", "mpnet"])
+@pytest.mark.parametrize("family", ["distilbert", "nomic_bert"])
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_what_does_not_fit_is_refused_by_name(
     tmp_path: Path, kind: str, family: str, engine: Any
@@ -331,7 +330,7 @@ def test_what_does_not_fit_is_refused_by_name(
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("family", ["bert", "roberta", "deberta", "mpnet"])
+@pytest.mark.parametrize("family", ["bert", "roberta", "deberta", "mpnet", "nomic_bert"])
 def test_a_classifier_without_its_head_is_refused(tmp_path: Path, family: str, engine: Any) -> None:
     folder = bare(tmp_path, family, "ForSequenceClassification", num_labels=1)
     rename(folder, lambda name: None if "classifier" in name else name)
@@ -368,7 +367,7 @@ def test_a_dense_layer_that_does_not_fit_is_refused(
 def test_nothing_is_shown_while_the_library_loads(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    folder = rename(bare(tmp_path, "mpnet"), lambda n: None if "pooler" in n else n)
+    folder = rename(bare(tmp_path, "nomic_bert"), lambda n: None if "pooler" in n else n)
     capfd.readouterr()
     Embedder(folder, device="cpu", precision="fp32")
     shown = capfd.readouterr()

@@ -22,6 +22,14 @@ LENGTHS = (12, 7, 20)
 FAMILIES: dict[str, dict[str, Any]] = {
     "bert": {"pooler": True},
     "roberta": {"layout": "roberta", "position_offset": 1, "token_type_vocab": 1},
+    "xlm-roberta": {"layout": "xlm-roberta", "position_offset": 1, "token_type_vocab": 1},
+    "mpnet": {
+        "layout": "mpnet",
+        "pad_id": 1,
+        "position_offset": 2,
+        "token_type_vocab": 0,
+        "position_buckets": 32,
+    },
     "albert": {
         "layout": "albert",
         "embedding_size": 8,
@@ -154,7 +162,7 @@ def test_the_mask_decoder_is_the_last_block_asked_twice_with_positions(tmp_path:
         queries = before + model.mask_decoder.position.weight[: len(text)]
         for _ in range(2):
             queries, _ = encoder.blocks[-1](
-                before, alone, queries=queries, distances=encoder.relative_distances(alone)
+                before, alone, queries=queries, relative=encoder.relative_positions(alone)
             )
         expected.append(queries)
     states = torch.cat(expected)[given.positions]

@@ -29,7 +29,7 @@ from tests.parity.folders import bare
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-FAMILIES = ("bert", "roberta", "albert", "distilbert", "electra", "deberta")
+FAMILIES = ("bert", "roberta", "xlm-roberta", "mpnet", "albert", "distilbert", "electra", "deberta")
 EQUAL, ODD = (9, 9, 9, 9), (7, 1, 19, 7, 3, 19)
 LABELS = ["O", "B-LOC", "I-LOC"]
 Model = SequenceClassifier | PerTokenModel

@@ -23,7 +23,7 @@ from sbert_search.base.out_of_memory import ran_out_of_memory
 from sbert_search.errors import ConfigError, ModelError, install
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.encoder.encoder import Block
-from sbert_search.models.encoder.self_attention import Attention
+from sbert_search.models.encoder.self_attention import Attention, bucket_biases
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -61,10 +61,13 @@ class PaddedBiEncoder(nn.Module):
         """
         weights = attention_mask.unsqueeze(-1).float()
         # Added to attention scores, float (batch, 1, 1, seq_len): 0 for a token, the lowest finite
-        # value for padding. With -inf instead, the bias of a token would be 0 * -inf, which is NaN.
-        bias = (1.0 - weights).mT.unsqueeze(1) * torch.finfo(torch.float32).min
+        # value for padding, halved, so that it stays finite when biases of positions are added.
+        # With -inf instead, the bias of a token would be 0 * -inf, which is NaN.
+        bias = (1.0 - weights).mT.unsqueeze(1) * (torch.finfo(torch.float32).min / 2)
         positions = torch.arange(input_ids.shape[1], device=input_ids.device)
         states = self.encoder.embeddings(PaddedTokens(input_ids, positions))
+        if self.encoder.config.position_buckets:
+            bias = bias + bucket_biases(self.encoder.position_biases.weight, positions)
         for index in self.encoder.config.block_order:
             block = cast(Block, self.encoder.blocks[index])
             states = block.finish(_attend(block.attention, states, bias), states)
@@ -78,9 +81,11 @@ def _attend(attention: Attention, states: Tensor, bias: Tensor) -> Tensor:
     config = attention.config
     shape = (*states.shape[:2], config.heads, config.head_dim)
     query, key, value = (part.view(shape).transpose(1, 2) for part in attention.project(states))
-    context = F.scaled_dot_product_attention(
-        query, key, value, attn_mask=bias, scale=config.head_dim**-0.5
-    )
+    scale = config.head_dim**-0.5
+    if bias.shape[1] == 1:
+        context = F.scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=scale)
+    else:  # torch cannot export its fused kernel, which would take a bias of this shape
+        context = ((query * scale) @ key.mT + bias).softmax(dim=-1) @ value
     out: Tensor = attention.output(context.transpose(1, 2).flatten(2))
     return out
 

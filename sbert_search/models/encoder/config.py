@@ -5,7 +5,8 @@ is as wide as the small discriminator. In the paper, it has a quarter of this wi
 
 Sources: google-research/bert (tiny to large), Wang et al. 2020 (MiniLM, arXiv:2002.10957),
 Liu et al. 2019 (RoBERTa, table 9), google-research/albert (version 2), Sanh et al. 2019
-(DistilBERT, arXiv:1910.01108), google-research/electra, He et al. 2021 (DeBERTa, table 8).
+(DistilBERT, arXiv:1910.01108), google-research/electra, He et al. 2021 (DeBERTa, table 8), Conneau
+et al. 2020 (XLM-R, arXiv:1911.02116), Song et al. 2020 (MPNet, arXiv:2004.09297).
 """
 
 from __future__ import annotations
@@ -57,6 +58,9 @@ class EncoderConfig:
     # content by keys of the position, p2c queries of the position by keys of the content.
     attention_terms: tuple[AttentionTerm, ...] = ("c2c",)  # terms of the attention scores
     relative_positions: int = 0  # number of distances in each direction; 0: no relative positions
+    # Number of ranges of distances, each with one bias of the scores per head, shared by all
+    # layers; 0: no biases.
+    position_buckets: int = 0
     key_bias: bool = True  # bias of the keys; DeBERTa has none
     causal: bool = False  # attend to the left only; for tests
 
@@ -94,7 +98,8 @@ class EncoderConfig:
                 f"encoder.layers x inner_layers is {self.layers:,} x {self.inner_layers:,}; it "
                 f"must be at most {MOST_LAYERS:,}."
             )
-        for name in ("position_offset", "token_type_vocab", "relative_positions"):
+        whole = ("position_offset", "token_type_vocab", "relative_positions", "position_buckets")
+        for name in whole:
             if getattr(self, name) < 0:
                 raise ConfigError(f"encoder.{name} is {getattr(self, name)}; it must be 0 or more.")
         if self.embedding_size is not None and self.embedding_size < 1:
@@ -128,11 +133,20 @@ class EncoderConfig:
             raise ConfigError(
                 f"encoder.attention_terms {list(terms)} need relative_positions above 0."
             )
+        if self.position_buckets % 4:
+            raise ConfigError(
+                f"encoder.position_buckets is {self.position_buckets}; it must be a multiple of 4."
+            )
 
     @property
     def head_dim(self) -> int:
         """Width of one attention head."""
         return self.hidden_size // self.heads
+
+    @property
+    def has_plain_scores(self) -> bool:
+        """Whether attention scores are only products of queries and keys."""
+        return self.attention_terms == ("c2c",) and not self.position_buckets
 
     @property
     def table_size(self) -> int:
@@ -206,6 +220,14 @@ PRESETS: dict[str, EncoderConfig] = {
     "minilm-l12": _bert(12, 384, 12),
     "roberta-base": _roberta(12, 768, 12),
     "roberta-large": _roberta(24, 1024, 16),
+    "xlm-roberta-base": replace(_roberta(12, 768, 12), layout="xlm-roberta", vocab_size=250_002),
+    "mpnet-base": replace(
+        _roberta(12, 768, 12),
+        layout="mpnet",
+        vocab_size=30527,
+        token_type_vocab=0,
+        position_buckets=32,
+    ),
     "albert-base": _albert(12, 768, 12),
     "albert-large": _albert(24, 1024, 16),
     "albert-xlarge": _albert(24, 2048, 16),
@@ -242,7 +264,7 @@ def parameter_count(config: EncoderConfig) -> int:
     count = (config.vocab_size + positions + config.token_type_vocab) * width + 2 * width
     if config.embedding_size is not None:
         count += (width + 1) * hidden
-    count += 2 * config.relative_positions * hidden
+    count += 2 * config.relative_positions * hidden + config.position_buckets * config.heads
     count += config.n_blocks * _block_parameters(config)
     return count + (hidden + 1) * hidden * config.pooler
 

@@ -15,7 +15,13 @@ from sbert_search.errors import ModelError
 from sbert_search.models.encoder.config import EncoderConfig
 from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.encoder.selected_tokens import SelectedTokens
-from sbert_search.models.encoder.self_attention import Attention, has_varlen_kernel
+from sbert_search.models.encoder.self_attention import (
+    NO_POSITIONS,
+    Attention,
+    RelativePositions,
+    bucket_biases,
+    has_varlen_kernel,
+)
 from sbert_search.models.encoder.training_layers import Linear, dropout
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -48,12 +54,12 @@ class Block(nn.Module):
         tokens: PackedTokens,
         *,
         queries: Tensor | None = None,
-        distances: Tensor | None = None,
+        relative: RelativePositions = NO_POSITIONS,
         output_probs: bool = False,
     ) -> tuple[Tensor, Sequence[Tensor]]:
         """Transform the states of each text; arguments and result are those of `Attention`."""
         context, probs = self.attention(
-            states, tokens, queries=queries, distances=distances, output_probs=output_probs
+            states, tokens, queries=queries, relative=relative, output_probs=output_probs
         )
         return self.finish(context, states if queries is None else queries), probs
 
@@ -170,6 +176,8 @@ class Encoder(nn.Module):
         self.embeddings = Embeddings(config)
         if config.relative_positions:
             self.distances = nn.Embedding(2 * config.relative_positions, config.hidden_size)
+        if config.position_buckets:
+            self.position_biases = nn.Embedding(config.position_buckets, config.heads)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_blocks))
         self.pooler = nn.Linear(config.hidden_size, config.hidden_size) if config.pooler else None
         self.apply(self._initialise)
@@ -190,14 +198,14 @@ class Encoder(nn.Module):
         """
         self._check(tokens)
         ordered = tokens.by_length()
-        states, distances = self.embeddings(ordered.tokens), self.relative_distances(tokens)
+        states, relative = self.embeddings(ordered.tokens), self.relative_positions(ordered.tokens)
         layers = [states] if output_layers else []
         attentions: list[tuple[Tensor, ...]] = []
         outputs_all = output_layers or output_attentions
         selects = rows is not None and not outputs_all and self._can_select
         for index in self._block_order[:-1] if selects else self._block_order:
             states, probs = self.blocks[index](
-                states, ordered.tokens, distances=distances, output_probs=output_attentions
+                states, ordered.tokens, relative=relative, output_probs=output_attentions
             )
             if output_layers:
                 layers.append(states)
@@ -219,7 +227,7 @@ class Encoder(nn.Module):
     @property
     def _can_select(self) -> bool:
         config = self.config
-        plain = config.attention_terms == ("c2c",) and config.key_bias and not config.causal
+        plain = config.has_plain_scores and config.key_bias and not config.causal
         return plain and not self.frozen
 
     @property
@@ -232,7 +240,7 @@ class Encoder(nn.Module):
         """
         config, weight = self.config, self.embeddings.word.weight
         heads = weight.new_empty(0, config.head_dim)
-        return has_varlen_kernel(heads) and config.attention_terms == ("c2c",)
+        return has_varlen_kernel(heads) and config.has_plain_scores
 
     def first_states(self, tokens: PackedTokens) -> Tensor:
         """Last-layer states of the first token of each text, float (batch, hidden)."""
@@ -251,17 +259,21 @@ class Encoder(nn.Module):
             raise ModelError("This encoder has no pooler; it was made or saved without one.")
         return torch.tanh(self.pooler(first_states))
 
-    def relative_distances(self, tokens: PackedTokens) -> Tensor | None:
-        """Embeddings of the relative positions in a batch, (2 x reach, hidden); None if unused.
+    def relative_positions(self, tokens: PackedTokens) -> RelativePositions:
+        """What attention reads of the relative positions in a batch.
 
-        There is a row for each distance from -reach to reach - 1. ``reach`` is the length of the
-        longest text, but at most ``relative_positions`` of the configuration.
+        ``reach`` of the distances is the length of the longest text, but at most
+        ``relative_positions`` of the configuration.
         """
-        all_reach = self.config.relative_positions
-        if not all_reach or self.config.attention_terms == ("c2c",):
-            return None
-        reach = min(all_reach, max(tokens.lengths))
-        return self.distances.weight[all_reach - reach : all_reach + reach]
+        distances, biases = None, None
+        all_reach, longest = self.config.relative_positions, max(tokens.lengths)
+        if all_reach and self.config.attention_terms != ("c2c",):
+            reach = min(all_reach, longest)
+            distances = self.distances.weight[all_reach - reach : all_reach + reach]
+        if self.config.position_buckets:
+            table = self.position_biases.weight
+            biases = bucket_biases(table, torch.arange(longest, device=table.device))
+        return RelativePositions(distances, biases)
 
     def _check(self, tokens: PackedTokens) -> None:
         longest, vocab = max(tokens.lengths), self.config.vocab_size

@@ -339,7 +339,7 @@ def replace_layers(
     if not {f"{number}.up", f"{number}.down"} & kept:
         between = joint_levels(ranges[f"{number}.down"])
     # The terms of relative positions are float32, and so must be the queries and keys beside them.
-    plain = config.attention_terms == ("c2c",) and config.key_bias
+    plain = config.has_plain_scores and config.key_bias
     attention = exact if plain else torch.float32
     replace(block.attention, "qkv", dtype=attention, exact=attention)
     replace(block.attention, "output")

@@ -145,6 +145,37 @@ ROBERTA = replace(
     model_heads=("lm_head.", "classifier.", "qa_outputs."),
 )
 
+XLM_ROBERTA = replace(
+    ROBERTA,
+    model_type="xlm-roberta",
+    architecture="XLMRobertaModel",
+    defaults=_DEFAULTS | {"pad_token_id": 1},
+)
+
+MPNET = replace(
+    ROBERTA,
+    model_type="mpnet",
+    architecture="MPNetModel",
+    prefix="mpnet.",
+    settings={name: key for name, key in _SETTINGS.items() if name != "token_type_vocab"}
+    | {"position_buckets": "relative_attention_num_buckets"},
+    defaults=_DEFAULTS
+    | {"vocab_size": 30527, "pad_token_id": 1, "relative_attention_num_buckets": 32},
+    read_more=lambda keys: _read_roberta(keys) | {"token_type_vocab": 0},
+    # transformers computes with these values, whatever config.json says.
+    required={"pad_token_id": 1, "relative_attention_num_buckets": 32},
+    names={
+        **BERT.names,
+        "position_biases": ("encoder.relative_attention_bias",),
+    },
+    block_names={
+        **BERT.block_names,
+        "attention.qkv": ("attention.attn.q", "attention.attn.k", "attention.attn.v"),
+        "attention.output": ("attention.attn.o",),
+        "attention_norm": ("attention.LayerNorm",),
+    },
+)
+
 ALBERT = replace(
     BERT,
     model_type="albert",
@@ -302,7 +333,8 @@ DEBERTA = replace(
 )
 
 LAYOUTS = {
-    layout.model_type: layout for layout in (BERT, ROBERTA, ALBERT, DISTILBERT, ELECTRA, DEBERTA)
+    layout.model_type: layout
+    for layout in (BERT, ROBERTA, XLM_ROBERTA, MPNET, ALBERT, DISTILBERT, ELECTRA, DEBERTA)
 }
 
 

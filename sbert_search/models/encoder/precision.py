@@ -20,6 +20,7 @@ from sbert_search.models.encoder.inference_layers import (
     replace_layers,
 )
 from sbert_search.models.encoder.packed import PackedTokens
+from sbert_search.models.encoder.self_attention import RelativePositions
 
 EXACT = {"fp32": torch.float32, "bf16": torch.bfloat16}
 """The precisions that "auto" may choose on a CPU, the most exact first."""
@@ -79,7 +80,7 @@ def _trained(encoder: Encoder, dtype: torch.dtype, texts: Sequence[int]) -> Cand
 
     def timed(lengths: Sequence[int]) -> Timed:
         tokens = _packed(lengths)
-        states, distances = _states(encoder, tokens, torch.float32)
+        states, relative = _states(encoder, tokens, torch.float32)
         states.requires_grad_()
 
         @torch.enable_grad()
@@ -87,7 +88,7 @@ def _trained(encoder: Encoder, dtype: torch.dtype, texts: Sequence[int]) -> Cand
             block.zero_grad()
             states.grad = None
             with autocast(states.device, dtype):
-                output: Tensor = block(states, tokens, distances=distances)[0]
+                output: Tensor = block(states, tokens, relative=relative)[0]
             torch.autograd.backward(output, torch.ones_like(output))
 
         return Timed(run, sum(lengths))
@@ -142,11 +143,11 @@ def _timed(
 ) -> Candidate:
     def timed(lengths: Sequence[int]) -> Timed:
         tokens = _packed(lengths)
-        states, distances = _states(encoder, tokens, dtype)
+        states, relative = _states(encoder, tokens, dtype)
 
         @torch.inference_mode()
         def run() -> Tensor:
-            output: Tensor = block(states, tokens, distances=distances)[0]
+            output: Tensor = block(states, tokens, relative=relative)[0]
             return output
 
         return Timed(run, sum(lengths))
@@ -161,12 +162,11 @@ def _packed(lengths: Sequence[int]) -> PackedTokens:
 
 def _states(
     encoder: Encoder, tokens: PackedTokens, dtype: torch.dtype
-) -> tuple[Tensor, Tensor | None]:
+) -> tuple[Tensor, RelativePositions]:
     """Return hidden states (total, hidden), random but always the same, and relative positions."""
     shape = (tokens.total, encoder.config.hidden_size)
     states = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dtype)
-    distances = encoder.relative_distances(tokens)
-    return states, None if distances is None else distances.detach().to(dtype)
+    return states, encoder.relative_positions(tokens).to(dtype)
 
 
 def _tokens(encoder: Encoder, operations: float) -> int:
@@ -204,6 +204,7 @@ def _shapes(encoder: Encoder) -> dict[str, object]:
         "activation": config.activation,
         "terms": list(config.attention_terms),
         "distances": config.relative_positions,
+        "buckets": config.position_buckets,
         "causal": config.causal,
     }
 

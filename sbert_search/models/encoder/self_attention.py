@@ -1,4 +1,4 @@
-"""Self-attention over packed tokens, also with DeBERTa's relative positions.
+"""Self-attention over packed tokens, also with relative positions.
 
 `packed_attention` is the fast function. It computes attention in one of these ways:
 
@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import NamedTuple, cast
@@ -28,6 +29,45 @@ from sbert_search.models.encoder.selected_tokens import (
 )
 from sbert_search.models.encoder.training_layers import Linear, dropout_attention, linear
 from sbert_search.models.encoder.training_layers import dropout as drop
+
+
+class RelativePositions(NamedTuple):
+    """What attention reads of the relative positions in a batch; None: the model has no such part.
+
+    ``distances`` are embeddings (2 x reach, hidden) of the distances from -reach to reach - 1, as
+    in `RelativeHeads`. ``biases``, (heads, longest, longest), are added to the scores.
+    """
+
+    distances: Tensor | None = None
+    biases: Tensor | None = None
+
+    def to(self, dtype: torch.dtype) -> RelativePositions:
+        """Convert the parts, without gradients."""
+        return RelativePositions(*(p if p is None else p.detach().to(dtype) for p in self))
+
+
+NO_POSITIONS = RelativePositions()
+_MOST_DISTANCE = 128  # all distances from here on are in one bucket
+
+
+def bucket_biases(table: Tensor, positions: Tensor) -> Tensor:
+    """Return the biases of scores between ``positions`` 0 to n - 1, (heads, n, n).
+
+    ``table``, (buckets, heads), has half of its rows for keys before the query and half for keys
+    after it. The first half of these are for one distance each, the others for ranges whose ends
+    grow as powers.
+
+    Source: Raffel et al. 2020, T5, section 2.1 (arXiv:1910.10683); Song et al. 2020, MPNet,
+    section 2.4 (arXiv:2004.09297).
+    """
+    half = len(table) // 2
+    exact = half // 2
+    after = positions[None, :] - positions[:, None]  # key - query
+    distance = after.abs()
+    power = torch.log(distance.float() / exact) / math.log(_MOST_DISTANCE / exact)
+    ranged = (exact + (power * (half - exact)).long()).clamp(max=half - 1)
+    buckets = torch.where(distance < exact, distance, ranged) + half * (after > 0)
+    return F.embedding(buckets, table).permute(2, 0, 1).contiguous()
 
 
 class RelativeHeads(NamedTuple):
@@ -156,10 +196,19 @@ def varlen_attention(
 
 
 def packed_attention(
-    heads: Heads, tokens: PackedTokens, *, scale: float, dropout: float, causal: bool
+    heads: Heads,
+    tokens: PackedTokens,
+    *,
+    scale: float,
+    dropout: float,
+    causal: bool,
+    biases: Tensor | None = None,
 ) -> Tensor:
-    """Compute attention within each text, float (total, hidden), without its probabilities."""
-    if has_varlen_kernel(heads.query):
+    """Compute attention within each text, float (total, hidden), without its probabilities.
+
+    ``biases`` are those of `RelativePositions`; with biases there are no dropout and no gradients.
+    """
+    if has_varlen_kernel(heads.query) and biases is None:
         return varlen_attention(
             *heads,
             query_starts=tokens.starts,
@@ -173,14 +222,16 @@ def packed_attention(
         return dropout_attention(*heads, tokens, scale=scale, p=dropout)
     bf16_on_cpu = heads.query.device.type == "cpu" and heads.query.dtype == torch.bfloat16
     # With gradients, autograd would keep all scores of the products in memory.
-    as_products = bf16_on_cpu and not (causal or dropout or torch.is_grad_enabled())
+    as_products = bf16_on_cpu and biases is None
+    as_products &= not (causal or dropout or torch.is_grad_enabled())
     outputs = []
     for run, query, key, value in heads.by_run(tokens):
         if as_products and run.texts * run.length >= _FEWEST_TOKENS:
             context = _product_attention(query, key, value, scale)
         else:
+            mask = None if biases is None else biases[None, :, : run.length, : run.length]
             context = F.scaled_dot_product_attention(
-                query, key, value, dropout_p=dropout, is_causal=causal, scale=scale
+                query, key, value, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scale
             )
         outputs.append(context.transpose(1, 2).flatten(2).flatten(0, 1))
     return torch.cat(outputs) if len(outputs) > 1 else outputs[0]
@@ -223,12 +274,13 @@ def explicit_attention(
     causal: bool,
     content: bool = True,
     positions: RelativeHeads | None = None,
+    biases: Tensor | None = None,
 ) -> tuple[Tensor, list[Tensor]]:
     """Compute attention within each text, and return its probabilities too.
 
     ``content`` is whether the scores include the content-to-content term; the terms of
-    ``positions`` are added. The result is float (total, hidden), and for each text the
-    probabilities before dropout, float (heads, queries, keys).
+    ``positions``, and the ``biases`` of `RelativePositions`, are added. The result is float (total,
+    hidden), and for each text the probabilities before dropout, float (heads, queries, keys).
     """
     outputs: list[Tensor] = []
     probabilities: list[Tensor] = []
@@ -237,6 +289,8 @@ def explicit_attention(
         scores = query @ key.transpose(-1, -2) if content else query.new_zeros(())
         if positions is not None:
             scores = scores + positions.scores(query, key * scale)
+        if biases is not None:
+            scores = scores + biases[:, : run.length, : run.length]
         if causal:
             future = torch.ones(run.length, run.length, dtype=torch.bool, device=query.device)
             scores = scores.masked_fill(future.triu(1), float("-inf"))
@@ -271,23 +325,26 @@ class Attention(nn.Module):
         tokens: PackedTokens,
         *,
         queries: Tensor | None = None,
-        distances: Tensor | None = None,
+        relative: RelativePositions = NO_POSITIONS,
         output_probs: bool = False,
     ) -> tuple[Tensor, Sequence[Tensor]]:
         """Compute attention within each text, float (total, hidden), from states of that shape.
 
         Queries are computed from ``queries``, if given: DeBERTa's mask decoder passes states with
-        absolute positions added. ``distances`` are embeddings (2 x reach, hidden) of the relative
-        positions from -reach to reach - 1; None: there are none. The probabilities of each text,
-        (heads, length, length), may be empty if not asked for.
+        absolute positions added. The probabilities of each text, (heads, length, length), may be
+        empty if not asked for.
         """
         config = self.config
         dropout = config.attention_dropout if self.training else 0.0
         heads = self.project(states, queries)
+        distances, biases = relative
         positions = None if distances is None else self._project_distances(distances)
+        biases = None if biases is None else biases.to(heads.query.dtype)
         content = "c2c" in config.attention_terms
         probabilities: Sequence[Tensor] = ()
         supported = not dropout or _supports_dropout(heads.query, causal=config.causal)
+        if biases is not None:  # the fused kernels have no gradient of a bias
+            supported = not (dropout or torch.is_grad_enabled())
         if output_probs or positions is not None or not content or not supported:
             context, probabilities = explicit_attention(
                 heads,
@@ -297,10 +354,16 @@ class Attention(nn.Module):
                 causal=config.causal,
                 content=content,
                 positions=positions,
+                biases=biases,
             )
         else:
             context = packed_attention(
-                heads, tokens, scale=self._scale, dropout=dropout, causal=config.causal
+                heads,
+                tokens,
+                scale=self._scale,
+                dropout=dropout,
+                causal=config.causal,
+                biases=biases,
             )
         return self.output(context), probabilities
 

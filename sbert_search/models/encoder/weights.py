@@ -173,6 +173,7 @@ def _check_sizes(config: EncoderConfig, tensors: Mapping[str, Tensor], folder: P
         "intermediate_size": (config.intermediate_size, largest),
         "token types": (config.token_type_vocab, largest),
         "relative positions": (2 * config.relative_positions, largest),
+        "position buckets": (config.position_buckets, largest),
         "positions": (positions if config.position_embeddings else 0, largest),
     }
     for name, (value, most) in sizes.items():

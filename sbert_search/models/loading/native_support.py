@@ -28,7 +28,7 @@ _READ = {
 _HIDDEN = {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
 # Prefixes of the names, in lower case, of tokenizer classes that return no segment ids in
 # transformers 5, and of the architectures with such tokenizers.
-_WITHOUT_SEGMENTS = ("albert", "roberta", "distilbert")
+_WITHOUT_SEGMENTS = ("albert", "roberta", "xlm", "mpnet", "distilbert")
 # Settings that the native modules do not read, each with its neutral value. A setting with its
 # neutral value does not change the result.
 _PLAIN: dict[tuple[str, str], object] = {

@@ -28,6 +28,7 @@ from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.heads import POOLINGS, Dense, Normalize
 from sbert_search.models.loading.folder import read_folder
 from tests.models.tiny import TEXTS, tiny_bi_encoder, tiny_encoder, tiny_tokenizer
+from tests.parity.folders import bare
 
 MODES = [mode for mode in POOLINGS if mode != "sum"]
 
@@ -65,6 +66,16 @@ def test_every_pooling_dense_and_prompt_as_native(folder: Path, exported: Embedd
     np.testing.assert_allclose(
         exported.encode_query(["dog"]), native.encode(["cat dog"]), atol=1e-5
     )
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("family", ["mpnet"])
+def test_positions_inside_attention_are_in_the_graph(tmp_path: Path, family: str) -> None:
+    folder = bare(tmp_path, family)
+    graph = Embedder(folder, engine="onnx")
+    native = Embedder(folder, device="cpu", precision="fp32")
+    texts = [" ".join(["cat", "dog", "far"] * n) for n in range(1, 9)]
+    np.testing.assert_allclose(graph.encode(texts), native.encode(texts), atol=1e-5)
 
 
 @pytest.mark.thorough

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,14 +18,20 @@ IDS = torch.tensor([[5, 6, 7, 8], [9, 10, 0, 0], [11, 0, 0, 0]])
 MASK = (IDS > 0).long()
 
 
+SHAPES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "biases of positions": {"position_buckets": 8, "initializer_range": 0.5},
+}
+
+
 @pytest.mark.parametrize("pooling", [("mean",), ("cls", "max", "lasttoken")])
+@pytest.mark.parametrize("shape", SHAPES)
 @torch.no_grad()
 def test_embeddings_are_equal_and_the_model_stays_usable(
-    tmp_path: Path, pooling: tuple[str, ...]
+    tmp_path: Path, pooling: tuple[str, ...], shape: str
 ) -> None:
-    model = BiEncoder(
-        tiny_encoder(), tiny_tokenizer(tmp_path), pooling=pooling, head=[Normalize()]
-    ).eval()
+    encoder = tiny_encoder(**SHAPES[shape])
+    model = BiEncoder(encoder, tiny_tokenizer(tmp_path), pooling=pooling, head=[Normalize()]).eval()
     tokens = PackedTokens.from_padded(IDS, MASK)
     expected = model(tokens)
     padded = PaddedBiEncoder(model).eval()

@@ -109,8 +109,8 @@ def test_long_texts_are_cut_and_blank_ones_refused(
 
 def test_unsupported_models_are_refused_by_name(tmp_path: Path) -> None:
     tiny_bi_encoder(tmp_path / "tokens").save(tmp_path / "bi")
-    edit(tmp_path / "bi", "config.json", model_type="mpnet")
-    with pytest.raises(ModelError, match="mpnet"):
+    edit(tmp_path / "bi", "config.json", model_type="nomic_bert")
+    with pytest.raises(ModelError, match="nomic_bert"):
         analyze_attention(tmp_path / "bi", "cat")
 
 

@@ -71,6 +71,8 @@ PUBLISHED = {  # parameters of the published checkpoints, pooler included where 
     "albert-xlarge": 58_724_864,
     "albert-xxlarge": 222_595_584,
     "distilbert": 66_362_880,
+    "mpnet-base": 109_486_464,
+    "xlm-roberta-base": 278_043_648,
     "electra-base": 108_891_648,
 }
 
@@ -88,6 +90,7 @@ def test_parameters_are_as_many_as_published(name: str) -> None:
         {"layer_groups": 1, "inner_layers": 2, "position_embeddings": False},
         {"attention_terms": ("c2c", "p2c"), "relative_positions": 5, "key_bias": False},
         {"attention_terms": ("c2c", "c2p"), "relative_positions": 5},
+        {"position_buckets": 8},
     ],
 )
 def test_formula_counts_the_modules(changes: dict[str, Any]) -> None:

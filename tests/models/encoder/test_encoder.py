@@ -159,18 +159,20 @@ def test_fresh_weights_are_drawn_as_in_bert() -> None:
     assert torch.equal(block.output_norm.weight, torch.ones(64))
 
 
-@pytest.mark.parametrize("shape", [{}, DISENTANGLED], ids=["plain", "disentangled"])
+@pytest.mark.parametrize(
+    "shape", [{}, DISENTANGLED, {"position_buckets": 8}], ids=["plain", "disentangled", "biases"]
+)
 def test_queries_from_elsewhere_ask_the_same_keys_and_values(shape: dict[str, Any]) -> None:
     """As in DeBERTa's mask decoder, only queries and residual come from other states."""
     encoder = small_encoder(**shape).requires_grad_(False)
     block, tokens = cast(Block, encoder.blocks[0]), PackedTokens.from_lists([[1, 2, 3], [4, 5, 6]])
     states = encoder.embeddings(tokens)
-    distances = encoder.distances.weight if shape else None
-    plain = block(states, tokens, distances=distances)[0]
-    same = block(states, tokens, queries=states, distances=distances)[0]
+    relative = encoder.relative_positions(tokens)
+    plain = block(states, tokens, relative=relative)[0]
+    same = block(states, tokens, queries=states, relative=relative)[0]
     assert torch.allclose(plain, same, atol=1e-6)
     queries = states.clone()
     queries[1] += 1.0
-    other = block(states, tokens, queries=queries, distances=distances)[0]
+    other = block(states, tokens, queries=queries, relative=relative)[0]
     changed = (other - plain).abs().amax(dim=1) > 1e-5
     assert changed.tolist() == [False, True, False, False, False, False]

@@ -37,6 +37,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "roberta": {"position_offset": 2, "activation": "gelu_tanh"},
     "albert": {"layer_groups": 1, "embedding_size": 8, "activation": "gelu_tanh"},
     "electra": {"embedding_size": 8},
+    "mpnet": {"position_buckets": 8},
     "deberta": DISENTANGLED,
     "relu": {"activation": "relu"},
 }
