@@ -27,7 +27,7 @@ from sbert_search.evaluate.tasks import EvalTask
 from sbert_search.index.building.build import BuildSettings, build_index
 from sbert_search.index.index import Index
 from sbert_search.models.loading.identity import ModelIdentity
-from sbert_search.records import Qrels, Query, Run, Triplet
+from sbert_search.records import Qrels, Query, Run
 from sbert_search.search.candidates import candidates_of
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.fusion import fuse
@@ -35,6 +35,7 @@ from sbert_search.search.options import MAX_RERANK_DEPTH, Fusion, SearchOptions
 from sbert_search.search.ordering import PairScorer
 from sbert_search.text.formats.rows import excerpt
 from sbert_search.text.labelled.pairs import read_triplets
+from sbert_search.text.labelled.records import Triplet
 from sbert_search.text.labelled.retrieval import (
     collection_of_pairs,
     fold_case_and_space,

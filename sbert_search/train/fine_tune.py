@@ -17,8 +17,8 @@ from sbert_search.errors import CheckpointError, ConfigError, CorpusError
 from sbert_search.evaluate.comparison import Comparison, compare
 from sbert_search.evaluate.judged import evaluate
 from sbert_search.evaluate.manifest import Evaluation
-from sbert_search.records import Triplet
 from sbert_search.text.labelled.pairs import json_lines, read_triplets, rows_file
+from sbert_search.text.labelled.records import Triplet
 from sbert_search.text.labelled.retrieval import fold_case_and_space
 from sbert_search.text.spool import Rows
 from sbert_search.train.bi_encoder import BiEncoderRecipe, open_model, train_bi_encoder

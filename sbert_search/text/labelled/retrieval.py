@@ -23,10 +23,11 @@ import numpy as np
 from sbert_search.base.files import replacing
 from sbert_search.base.memory import mib
 from sbert_search.errors import ConfigError, CorpusError
-from sbert_search.records import Document, Qrels, Query, Run, Triplet
+from sbert_search.records import Document, Qrels, Query, Run
 from sbert_search.text.fields import FieldNames, row_parts
 from sbert_search.text.formats.lines import read_text_lines
 from sbert_search.text.formats.rows import BadRow, RawRow, RowLimit, map_rows
+from sbert_search.text.labelled.records import Triplet
 from sbert_search.text.sources import (
     COMPRESSIONS,
     classify,
