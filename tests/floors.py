@@ -1,7 +1,7 @@
 """The lowest versions that pyproject.toml allows, as constraints: ``python -m tests.floors``.
 
     python -m tests.floors > floors.txt
-    pip install -c floors.txt -e ".[cpu,model,eval,train]" pytest pytest-timeout hypothesis
+    pip install -c floors.txt -e ".[cpu,model,train]" pytest pytest-timeout hypothesis
     python -m pytest tests/index tests/search tests/embed tests/cli
 
 With an argument, those of the frameworks:
@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PROJECT = Path(__file__).parents[1] / "pyproject.toml"
-EXTRAS = ("cpu", "eval", "train")
+EXTRAS = ("cpu", "train")
 FRAMEWORKS = ("langchain", "haystack", "llamaindex", "mteb")
 _FLOOR = re.compile(r"([A-Za-z0-9_.-]+)>=([0-9.]+)")
 

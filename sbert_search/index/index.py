@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, Self, Unpack
+from typing import TYPE_CHECKING, Self, Unpack
 
 from sbert_search.config import from_mapping
 from sbert_search.embed.arguments import CheckedOptions, EmbedderOptions, ModelLike
@@ -78,10 +78,12 @@ class Index:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __getattr__(self, name: str) -> NoReturn:
-        if name == "store":
-            raise IndexStoreError("The index is closed; open it again with Index.open.")
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+    if not TYPE_CHECKING:  # a type checker that sees __getattr__ accepts misspelt names
+
+        def __getattr__(self, name: str) -> object:
+            if name == "store":
+                raise IndexStoreError("The index is closed; open it again with Index.open.")
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     # --- Making and opening ---------------------------------------------------------------------
 

@@ -106,8 +106,8 @@ def fine_tune(
 
     Example:
         >>> tuned = fine_tune("pairs.csv", "mine")  # doctest: +SKIP
-        >>> print(tuned)  # doctest: +SKIP
-        before 0.17, after 0.43 (p = 0.0001, 100 held-out queries)
+        >>> tuned.change.verdict  # doctest: +SKIP
+        'second is better'
     """
     if not 0 <= held_out < 1:
         raise ConfigError(f"held_out is {held_out}; it must be from 0 to below 1.")

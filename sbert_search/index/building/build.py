@@ -167,9 +167,9 @@ def build_index(
     model.
     """
     given = vectors is not None or settings.fields.vector is not None
-    out = out.absolute()
     finished = _finished(out, n_shards)
     built = None if finished is None else _require_as_built(out, finished)
+    shown, out = out, out.absolute()
     require_memory()
     reader = reader_of(
         settings,
@@ -180,7 +180,7 @@ def build_index(
     require_apart(out, reader.paths)
     survey = reader.survey()
     if built is not None and built.source_sha256 != survey.sha256:
-        raise _already_built(out, "made of another source")
+        raise _already_built(shown, "made of another source")
     if settings.on_error == "stop":
         refuse_conflicting_ids(reader)
     predicted = settings.predicted
