@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -258,6 +259,25 @@ def naming_stop_words(settings: LexicalSettings) -> tuple[str, ...]:
     """
     more = _listed_stop_words()["english_plus"] if settings.language == "english" else ()
     return tuple(dict.fromkeys((*(settings.stop_words or ()), *more)))
+
+
+_LEAST_WORDS = 200  # below, a text is too short for a guess of its language
+_LEAST_SHARE = 0.15  # of the words that are stop words of the language
+_TEXT_CHARACTERS = 2000  # of each text that are read
+
+
+def likely_language(texts: Iterable[str]) -> str:
+    """Return the language whose stop words are most frequent; ``english`` unless that is clear."""
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(re.findall(r"[^\W\d_]+", text[:_TEXT_CHARACTERS].lower()))
+    lists = {name: set(words) for name, words in _listed_stop_words().items()}
+    english = lists.pop("english_plus") | lists.pop("english")
+    found = {name: sum(counts[word] for word in words) for name, words in lists.items()}
+    best = max(found, key=found.__getitem__)
+    n_english = sum(counts[word] for word in english)
+    is_clear = found[best] >= max(_LEAST_SHARE * counts.total(), 2 * n_english)
+    return best if counts.total() >= _LEAST_WORDS and is_clear else "english"
 
 
 @cache

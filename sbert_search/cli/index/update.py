@@ -241,7 +241,8 @@ def with_overrides(settings: BuildSettings, ctx: click.Context) -> BuildSettings
     chosen = overriding(ctx)
     if chosen.keys() & declared(LexicalSettings).keys():
         words = settings.lexical or LexicalSettings()
-        settings = replace(settings, lexical=changed_words(words, chosen))
+        language = chosen.get("language", settings.language)
+        settings = replace(settings, lexical=changed_words(words, chosen), language=language)
     settings = replace(settings, spec=changed(settings.spec, IndexSpec, chosen))
     stored = {name: chosen[name] for name in ("metric", "dtype") if name in chosen}
     return replace(with_read_options(settings, ctx), **stored)

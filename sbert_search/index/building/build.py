@@ -42,6 +42,7 @@ from sbert_search.index.building.settings import BuildKeywords as BuildKeywords
 from sbert_search.index.building.settings import BuildSettings as BuildSettings
 from sbert_search.index.building.settings import reader_of, split_keywords
 from sbert_search.index.dense import faiss_build
+from sbert_search.index.settings import LexicalSettings, likely_language
 from sbert_search.index.shards.manifest import require_shard_count
 from sbert_search.index.storage.ids import hash_contents, hash_ids
 from sbert_search.index.storage.manifest import (
@@ -186,6 +187,7 @@ def build_index(
     predicted = settings.predicted
     survey = predicted.survey(survey)
     settings = replace(settings, predicted_by=predicted.hashes)
+    settings = _in_likely_language(settings, reader)
     if open_model is not None and settings.fields.vector is not None:
         open_model = partial(_opened_as_recorded, open_model, reader.paths, settings.fields.vector)
 
@@ -216,6 +218,23 @@ def build_index(
         root=reader.root,
         n_shards=n_shards,
     )
+
+
+def _in_likely_language(settings: BuildSettings, reader: CorpusReader) -> BuildSettings:
+    """Set the language of the first texts for lexical search, unless the settings name one."""
+    lexical = settings.lexical
+    if settings.language is not None or lexical is None or lexical != LexicalSettings():
+        return settings
+    batch = next(reader.batches(), None)
+    language = likely_language(each.full_text for each in (batch.documents if batch else ()))
+    if language == lexical.language:
+        return settings
+    note(
+        f"Most words look {language.capitalize()}, so lexical search uses the stems and stop words "
+        f"of that language; name another one with --language (in Python language=). For search by "
+        "meaning, choose a model of many languages, such as intfloat/multilingual-e5-small."
+    )
+    return replace(settings, language=language)
 
 
 def _opened_as_recorded(

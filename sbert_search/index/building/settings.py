@@ -6,7 +6,7 @@ The command line takes its options from here, so this module loads neither NumPy
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypedDict, TypeVar
 
@@ -184,6 +184,9 @@ class BuildSettings(ReadSettings):
         dtype: Type of the stored vectors.
         spec: How vectors are searched.
         lexical: Settings of lexical search. None: an index for dense search only.
+        language: Language of lexical search, as in `LexicalSettings`. None: that of ``lexical`` or,
+            if these settings are the defaults, the one whose stop words are most frequent in the
+            first texts, which a note names if it is not English.
 
     Example:
         >>> settings = BuildSettings(dtype="float16", spec=IndexSpec(factory="IVF64,Flat"))
@@ -196,9 +199,15 @@ class BuildSettings(ReadSettings):
     dtype: VectorType = "float32"
     spec: IndexSpec = IndexSpec()  # noqa: RUF009 (frozen)
     lexical: LexicalSettings | None = field(default_factory=LexicalSettings)
+    language: str | None = None
 
     def __post_init__(self) -> None:
         super(BuildSettings, self).__post_init__()
+        if self.language is not None and self.lexical is None:
+            raise ConfigError(f"language is {self.language!r}, but lexical is None; leave out one.")
+        elif self.lexical and self.language not in (None, self.lexical.language):
+            lexical = replace(self.lexical, language=self.language, stop_words=None)
+            object.__setattr__(self, "lexical", lexical)
         if self.lexical is not None:
             self.lexical.require_known_language()
 
@@ -229,6 +238,7 @@ class BuildKeywords(ReadFields, EmbedderOptions, total=False):
     dtype: VectorType
     spec: IndexSpec
     lexical: LexicalSettings | None
+    language: str | None
     classify: _Models
     tag: _Models
 
