@@ -137,6 +137,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "train": ("tensorboard",),
     "analyze": ("openTSNE", "sklearn", "threadpoolctl"),
     "duckdb": ("duckdb",),
+    "office": ("docx", "python_calamine"),
     "mcp": ("mcp",),
 }
 """Extras of this package that change what a user can do, each with the modules that it needs."""

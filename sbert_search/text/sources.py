@@ -33,6 +33,7 @@ from sbert_search.text.formats.files import (
 )
 from sbert_search.text.formats.json_array import read_json
 from sbert_search.text.formats.lines import read_delimited, read_jsonl, read_text_lines
+from sbert_search.text.formats.office import read_sheets
 from sbert_search.text.formats.rows import (
     NO_BUDGET,
     RawRow,
@@ -45,7 +46,7 @@ from sbert_search.text.formats.spooled import read_spooled
 
 Format = Literal[
     "jsonl", "json", "csv", "tsv", "text", "file", "folder", "parquet", "arrow", "spooled",
-    "database",
+    "database", "sheets",
 ]  # fmt: skip
 Root = Path | Literal["common"] | None
 """Folder; the id of a file that is a document is its path relative to this folder.
@@ -65,6 +66,7 @@ FORMATS: dict[str, Format] = {
     ".arrow": "arrow",
     ".ipc": "arrow",
     ".feather": "arrow",
+    ".xlsx": "sheets",
     ".sqlite": "database",
     ".sqlite3": "database",
     ".duckdb": "database",
@@ -222,7 +224,7 @@ def _format_of(path: Path, text_as: TextAs = "lines") -> Format | None:
     if not compression and suffix in KINDS and (suffix != ".txt" or text_as == "file"):
         return "file"
     file_format = FORMATS.get(suffix)
-    binary = file_format in ("parquet", "arrow", "database")
+    binary = file_format in ("parquet", "arrow", "database", "sheets")
     return None if compression and binary else file_format
 
 
@@ -247,6 +249,8 @@ def read_rows(
             raise CorpusError(f"{file.shown}: a database cannot be read for this; export its rows.")
         case "spooled":
             yield from read_spooled(file.path, file.shown, skip=skip, limit=limit)
+        case "sheets":
+            yield from read_sheets(file.path, file.shown, skip=skip, limit=limit)
         case "parquet" | "arrow":
             read = read_parquet if file.format == "parquet" else read_arrow
             # The readers would report a file that cannot be opened as damaged, so open it first.

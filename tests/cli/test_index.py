@@ -201,7 +201,10 @@ def test_an_ids_file_names_ids_with_any_separator_but_a_line_end(tmp_path: Path)
     ids.write_bytes(b"a\nb\xff\n")
     refused = sbert_search("index", "delete", index, "--ids-file", ids)
     assert refused.code == 1
-    assert refused.err == f"sbert-search: {ids}:2: invalid UTF-8 at byte 2 (b'b\\xff'). Fix it.\n"
+    assert refused.err == (
+        f"sbert-search: {ids}:2: invalid UTF-8 at byte 2 (b'b\\xff'). Fix it, or convert the file, "
+        "such as by iconv -f cp1252 -t utf-8 FILE.\n"
+    )
     piped = sbert_search("index", "delete", index, "--ids-file", "-", "--json", stdin="a\n")
     assert piped.records[0]["documents"] == 1
     (done,) = sbert_search("index", "delete", index, "--ids", "\udcff,b", "--json").records

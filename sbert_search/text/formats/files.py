@@ -22,6 +22,7 @@ from sbert_search.base.memory import mib
 from sbert_search.errors import CorpusError
 from sbert_search.text.formats import markup
 from sbert_search.text.formats.markup import read_pdf
+from sbert_search.text.formats.office import read_docx
 from sbert_search.text.formats.rows import (
     BOM,
     NO_BUDGET,
@@ -33,7 +34,7 @@ from sbert_search.text.formats.rows import (
     printable,
 )
 
-Kind = Literal["text", "markdown", "rst", "html", "notebook", "pdf"]
+Kind = Literal["text", "markdown", "rst", "html", "notebook", "pdf", "docx"]
 
 CODE = (
     ".c .cc .clj .cpp .cs .cxx .dart .erl .ex .exs .go .h .hpp .hs .java .jl .js .jsx .kt .lua .m "
@@ -52,6 +53,7 @@ KINDS: Mapping[str, Kind] = {
     ".htm": "html",
     ".ipynb": "notebook",
     ".pdf": "pdf",
+    ".docx": "docx",
     **dict.fromkeys(CODE.split(), "text"),
 }
 """The kind of a file by its extension. Source code is of the kind "text": the file is the text."""
@@ -266,6 +268,8 @@ def _read_pages(
 def _title_and_text(kind: Kind, data: bytes, limit: RowLimit) -> tuple[str, str]:
     if kind == "notebook":
         return markup.notebook(data.removeprefix(BOM), limit)
+    if kind == "docx":
+        return read_docx(data, limit)
     limit.check_text(data)
     match kind:
         case "html":

@@ -138,7 +138,7 @@ def read_delimited(
     """
     records = _read_records(stream, delimiter, limit)
     for number, cells in itertools.islice(records, 1):
-        header = _header(cells, f"{shown}:{number}")
+        header = header_of(cells, f"{shown}:{number}")
         yield from raw_rows(records, f"{shown}:", partial(_values, header), skip, typed=False)
 
 
@@ -228,7 +228,8 @@ def _with_likely_delimiter(lines: Iterator[Line]) -> tuple[str, Iterator[Line]]:
     return likely, itertools.chain(begin, lines)
 
 
-def _header(cells: list[str] | BadRow, source: str) -> list[str]:
+def header_of(cells: list[str] | BadRow, source: str) -> list[str]:
+    """Return the names of columns, of which an empty one is named by its number."""
     if isinstance(cells, BadRow):
         raise cells.at(source).error()
     names = [cell.strip() or f"column{number}" for number, cell in enumerate(cells, start=1)]

@@ -43,6 +43,8 @@ class Reject:
     def error(self, remedy: str = "Fix it.") -> CorpusError:
         """Return an error whose message has the position, the reason, the value and a remedy."""
         shown = f" ({self.value})" if self.value else ""
+        if "invalid UTF-8" in self.reason and remedy == "Fix it.":
+            remedy = "Fix it, or convert the file, such as by iconv -f cp1252 -t utf-8 FILE."
         return CorpusError(f"{self.source}: {self.reason}{shown}. {remedy}")
 
 
