@@ -36,6 +36,7 @@ from sbert_search.index.filters.syntax import (
     Columns,
     FilterText,
     read_literal,
+    warn_of_dates,
 )
 from sbert_search.index.storage import columns as columns_of
 from sbert_search.index.storage.columns import ARROW_TYPES
@@ -169,7 +170,15 @@ class _Compiler:
         column = self._column(left)
         if not _is_column(right):
             value = read_literal(right, column.kind, self._text)
-            return lambda columns: compare(column.values(columns), operator, value)
+            ordered = operator not in ("=", "<>") and isinstance(value, str)
+
+            def compared(columns: Mapping[str, pa.Array]) -> pa.Array:
+                values = column.values(columns)
+                if ordered:
+                    warn_of_dates(column.name, values, str(value))
+                return compare(values, operator, value)
+
+            return compared
         other = self._column(right)
         if column.kind != other.kind and not {column.kind, other.kind} <= NUMBERS:
             self._refuse(
@@ -219,6 +228,7 @@ class _Compiler:
 
         def within(columns: Mapping[str, pa.Array]) -> pa.Array:
             values = column.values(columns)
+            warn_of_dates(column.name, values, str(low))
             return pc.and_kleene(compare(values, ">=", low), compare(values, "<=", high))
 
         return within

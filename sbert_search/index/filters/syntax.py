@@ -310,6 +310,28 @@ def _warn_of_times(column: str) -> None:
     )
 
 
+_ISO_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\b")
+
+
+def warn_of_dates(column: str, values: pa.Array, literal: str) -> None:
+    """Warn if a text column with values such as 15.09.2025 is compared with an ISO date."""
+    is_text = pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
+    if not (is_text and _ISO_DATE.match(literal)):
+        return
+    first = next((one.as_py() for one in values if one.is_valid), None)
+    if first is not None and not _ISO_DATE.match(first):
+        _warn_of_texts(column, first)
+
+
+@typed_lru_cache(256)  # once for a column
+def _warn_of_texts(column: str, example: str) -> None:
+    warn(
+        f"The column {shortened(column)!r} is text, such as {shortened(example)!r}, and is "
+        "compared with a date as text, letter by letter. To compare dates, write them in the data "
+        "as 2024-12-31, and build the index again."
+    )
+
+
 def _number(node: exp.Expr, kind: ColumnType, text: FilterText) -> int | float:
     negative = isinstance(node, exp.Neg)
     digits = node.this if negative else node

@@ -127,3 +127,18 @@ def test_dates_and_options_take_values() -> None:
     hits = SearchEngine(index).search("x", options=options)
     assert sorted(hit.doc_id for hit in hits) == ["2", "3"]
     assert index.delete(where={"day": date(2024, 1, 2)}) == 1
+
+
+def test_dates_of_other_countries_that_are_compared_as_text_are_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    dates = {"seit": "15.09.2025", "bis": "16.09.2025"}
+    index = Index.build([{"_id": "a", "text": "x", **dates}], model="hashing")
+    for name, where in (
+        ("seit", "seit > '2025-01-01'"),
+        ("bis", "bis BETWEEN '2025-01-01' AND '2026-01-01'"),
+    ):
+        list(index.documents(where))
+        assert f"{name!r} is text, such as {dates[name]!r}" in capsys.readouterr().err
+    list(index.documents("seit = '15.09.2025' AND seit > '1'"))
+    assert not capsys.readouterr().err
