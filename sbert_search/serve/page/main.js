@@ -7,7 +7,7 @@ import { byId, count, make, shown } from "./dom.js";
 import { showFilters } from "./filters.js";
 import { focusBox, listenToKeys } from "./keyboard.js";
 import { modeIn, modesOf, showModes } from "./modes.js";
-import { showHits } from "./results.js";
+import { showHits, titles } from "./results.js";
 import { listenToTheme } from "./appearance.js";
 import { askToken } from "./token.js";
 import { where } from "./where.js";
@@ -149,6 +149,8 @@ function showResults(serverMs, totalMs) {
     open: (id) => go({ open: id }),
     like: (id) => go({ like: id, open: "", k: PAGE_SIZE }),
   });
+  if (left) titles(list)[hits.findIndex((hit) => hit.id === left)]?.focus();
+  left = "";
   const about = state.filters.size ? " with these filters" : "";
   byId("status").textContent = hits.length
     ? `${count(hits.length)} ${hits.length === 1 ? "result" : "results"}${about}`
@@ -177,7 +179,13 @@ function welcome() {
     ["Columns", Object.keys(now.columns).join(", ") || "none"],
   ];
   byId("welcome").replaceChildren(
-    make("p", {}, "Type a question or a few words. Results appear as you type."),
+    make(
+      "p",
+      {},
+      `This page searches the ${count(now.documents)} documents of ${now.name}, `,
+      now.modes.includes("dense") ? "by meaning and by the words of your question. " : "by words. ",
+      "Type a question or a few words; results appear as you type.",
+    ),
     make(
       "dl",
       { className: "metadata whole" },
@@ -281,7 +289,11 @@ async function tell(run, again) {
   }
 }
 
+/** The document whose like were shown; its hit gets the focus when the search is back. */
+let left = "";
+
 function back() {
+  left = state.like;
   if (state.like) history.length > 1 ? history.back() : endLike();
   else focusBox();
 }

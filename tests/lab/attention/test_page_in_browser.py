@@ -50,6 +50,8 @@ def page(browser: Browser, maps: AttentionMaps, tmp_path: Path) -> Iterator[Page
         lambda message: errors.append(message.text) if message.type == "error" else None,
     )
     opened.goto(path.as_uri())
+    assert opened.locator("#grid").is_visible()  # the overview comes first
+    opened.keyboard.press("1")
     yield opened
     context.close()
     assert urls == [path.as_uri()]

@@ -189,6 +189,7 @@ def test_all_is_done_by_keys(visit: Visit, site: Live) -> None:
     page.locator("#similar-to", has_text=titles[1]).wait_for()
     keys.press("Escape")
     page.locator("#similar-to").wait_for(state="hidden")
+    page.wait_for_function("text => document.activeElement.innerText === text", arg=titles[1])
     keys.press("?")
     page.locator("#help[open]").wait_for()
     keys.press("Escape")

@@ -19,7 +19,8 @@ const make = (name, settings = {}, ...children) => {
 };
 
 /* The state of the page: layers and heads are counted from 0, token is an index or null. */
-const state = { view: "heads", layer: 0, head: 0, active: new Set([0]), token: null, side: "from",
+// "grid" comes first: the lines of a long text are legible only once a token is chosen.
+const state = { view: "grid", layer: 0, head: 0, active: new Set([0]), token: null, side: "from",
   special: true, pair: "", direction: "from" };
 
 /** How much token `i` attends to token `j`. */
