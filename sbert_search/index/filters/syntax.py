@@ -310,6 +310,7 @@ def _warn_of_times(column: str) -> None:
     )
 
 
+_OTHER_DATE = re.compile(r"[0-9]{1,2}([./-])[0-9]{1,2}\1[0-9]{2,4}\b")
 _ISO_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\b")
 
 
@@ -318,8 +319,8 @@ def warn_of_dates(column: str, values: pa.Array, literal: str) -> None:
     is_text = pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
     if not (is_text and _ISO_DATE.match(literal)):
         return
-    first = next((one.as_py() for one in values if one.is_valid), None)
-    if first is not None and not _ISO_DATE.match(first):
+    first = next((one.as_py() for one in values if one.is_valid and one.as_py()), "")
+    if _OTHER_DATE.match(first):
         _warn_of_texts(column, first)
 
 
