@@ -69,7 +69,6 @@ def demo(ctx: click.Context, /, folder: Path | None, model: str | None, **_: obj
         say(f"  {len(index):,} documents, {latency_ms:.0f} ms\n")
         show_hits(hits)
     if len(index) < MOST:
-        sys.stdout.flush()
         _report(path, index.add(corpus, model=open_model()), "more ")
     say(_next_steps(corpus, path))
 

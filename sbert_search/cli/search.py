@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -225,7 +224,6 @@ def _keep_graph(engine: SearchEngine, *, quick: bool) -> None:
     from sbert_search.embed.embedder import Embedder
 
     if quick and isinstance(engine.opened, Embedder):
-        sys.stdout.flush()  # the answer comes first
         engine.opened.keep_graph()
 
 

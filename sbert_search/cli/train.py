@@ -16,6 +16,7 @@ from sbert_search.cli.console import emit, say, show_facts
 from sbert_search.cli.lazy_group import LazyGroup
 from sbert_search.cli.options.shared import (
     TRAINING_PRECISIONS,
+    Finite,
     ModelOfIndex,
     given,
     joined,
@@ -191,7 +192,7 @@ _parameters = joined(
     click.option("--dev", metavar="SOURCE", help="Dev data, the setting data.dev."),
     click.option(
         "--epochs",
-        type=click.FloatRange(min=0, min_open=True),
+        type=Finite(min=0, min_open=True),
         help="Passes over the data, the setting budget.epochs.",
     ),
     click.option(
@@ -201,7 +202,7 @@ _parameters = joined(
     ),
     click.option(
         "--lr",
-        type=click.FloatRange(min=0, min_open=True),
+        type=Finite(min=0, min_open=True),
         help="Highest learning rate, the setting optim.lr.",
     ),
     click.option(

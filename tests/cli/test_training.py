@@ -157,7 +157,8 @@ def test_the_folder_of_a_run_is_named_after_its_recipe(
     assert facts("short.toml")["last"] == "runs/short/ckpt-00000004"
     again = run("short.toml")
     assert isinstance(again.exception, CheckpointError)
-    assert "--resume runs/short" in str(again.exception)
+    assert "runs/short holds a run that got to ckpt-00000004. Train" in str(again.exception)
+    assert "resume that run with resume=True." in str(again.exception)
 
 
 def test_wrong_usage_names_what_to_do(recipe: Path, tmp_path: Path) -> None:

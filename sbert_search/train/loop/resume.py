@@ -89,9 +89,10 @@ def refuse_restart(out: Path, recipe: Mapping[str, object]) -> None:
             ) from None
     if existing := checkpoints(out):
         changed = "; ".join(_changed_settings(out, recipe))
+        others = f", with other settings: {changed}" if changed else ""
         raise CheckpointError(
-            f"{out} holds a run that got to {existing[-1].name}, with other settings: {changed}. "
-            f"Train into another folder, or resume that run with --resume {out} (resume=True)."
+            f"{out} holds a run that got to {existing[-1].name}{others}. Train into "
+            f"another folder, or resume that run with --resume {out} (resume=True)."
         )
     for path in map(Path, filter(os.path.exists, _strings(recipe))):
         for name in _WRITTEN:
