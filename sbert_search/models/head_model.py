@@ -86,7 +86,7 @@ class HeadModel(nn.Module, ABC):
         """Return the class in transformers and the name of the last layer; "" if there is none."""
 
     @abstractmethod
-    def _layers(self) -> dict[str, nn.Linear]:
+    def _layers(self) -> dict[str, nn.Module]:
         """Return the layers after the encoder by published name."""
 
     @abstractmethod
@@ -138,15 +138,15 @@ def _read_labels(read: Checkpoint, out: str, path: Path) -> list[str]:
     return [str(names.get(str(n), f"LABEL_{n}")) for n in range(count)]
 
 
-def _fill_head(layers: Mapping[str, nn.Linear], read: Checkpoint, path: Path) -> None:
+def _fill_head(layers: Mapping[str, nn.Module], read: Checkpoint, path: Path) -> None:
     """Load the weights of a head into ``layers``, a mapping from published names to layers."""
     for name, layer in layers.items():
-        state = {part: read.head.get(f"{name}.{part}") for part in ("weight", "bias")}
+        state = {part: read.head.get(f"{name}.{part}") for part in layer.state_dict()}
         try:
             layer.load_state_dict(state)
         except (RuntimeError, AttributeError) as error:
             raise WeightsError(f"{path}: {name} does not fit: {error}") from error
-    parts = {f"{name}.{part}" for name in layers for part in ("weight", "bias")}
+    parts = {f"{name}.{part}" for name, each in layers.items() for part in each.state_dict()}
     prefixes = {name.partition(".")[0] for name in layers}
     left = [n for n in read.head if n not in parts and n.partition(".")[0] in prefixes]
     if left:

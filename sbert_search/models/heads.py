@@ -107,6 +107,8 @@ class SequenceHead:
     activation: type[nn.Module]  # after ``dense`` or the pooler
     out: str  # last layer
     activation_key: str = ""  # key of ``config.json`` that may name another activation
+    norm: str | None = None  # layer norm after the activation; then no layer but ``out`` has a bias
+    pooling_key: str = ""  # key of ``config.json`` that may name the pooling "mean"
 
 
 SEQUENCE_HEADS = {
@@ -120,6 +122,15 @@ SEQUENCE_HEADS = {
     ),
     "mpnet": SequenceHead(
         "MPNetForSequenceClassification", "classifier.dense", nn.Tanh, "classifier.out_proj"
+    ),
+    "modernbert": SequenceHead(
+        "ModernBertForSequenceClassification",
+        "head.dense",
+        nn.GELU,
+        "classifier",
+        activation_key="classifier_activation",
+        norm="head.norm",
+        pooling_key="classifier_pooling",
     ),
     "electra": SequenceHead(
         "ElectraForSequenceClassification", "classifier.dense", nn.GELU, "classifier.out_proj"

@@ -30,6 +30,12 @@ _SAME = (
     "relative_positions",
     "position_buckets",
     "key_bias",
+    "gated",
+    "pre_norm",
+    "has_biases",
+    "rotary_base",
+    "local_rotary_base",
+    "local_reach",
 )
 
 

@@ -221,11 +221,12 @@ class MaskedLanguageModel(nn.Module):
         """Published names of each head parameter of this model; `save` uses the first name."""
         layout = self.layout
         names: dict[str, tuple[str, ...]] = {"token_head.bias": layout.biases}
-        for part in ("weight", "bias"):
-            names[f"token_head.dense.{part}"] = (f"{layout.dense}.{part}",)
-            names[f"token_head.norm.{part}"] = (f"{layout.norm}.{part}",)
-            if self.pair_head is not None:
-                names[f"pair_head.{part}"] = (f"{layout.pair}.{part}",)
+        heads = {"token_head.dense": layout.dense, "token_head.norm": layout.norm}
+        if self.pair_head is not None:
+            heads["pair_head"] = str(layout.pair)
+        for own, published in heads.items():
+            for part in self.get_submodule(own).state_dict():
+                names[f"{own}.{part}"] = (f"{published}.{part}",)
         if self.mask_decoder is not None and layout.positions is not None:
             names["mask_decoder.position.weight"] = (layout.positions,)
         return names

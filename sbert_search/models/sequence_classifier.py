@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from sbert_search.config import unknown_name
 from sbert_search.errors import CorpusError, ModelError
-from sbert_search.models.encoder.encoder import Encoder
+from sbert_search.models.encoder.encoder import Encoder, norm_of
 from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.head_model import HeadModel, start_encoder, with_pooler
 from sbert_search.models.heads import (
@@ -79,8 +79,12 @@ class SequenceClassifier(HeadModel):
         # The lowest probability at which a class is predicted, for the kind "several".
         self.threshold = side.threshold
         # None: the pooler.
-        self.dense = None if self.layout.dense is None else nn.Linear(hidden, hidden)
+        biased = self.layout.norm is None
+        self.dense: nn.Linear | None = None
+        if self.layout.dense is not None:
+            self.dense = nn.Linear(hidden, hidden, bias=biased)
         self.dense_activation = self.layout.activation()
+        self.norm = nn.Identity() if biased else norm_of(encoder.config, hidden)
         self.dropout = nn.Dropout(encoder.config.hidden_dropout)
         self.out = nn.Linear(hidden, len(self.labels))
         for layer in (self.dense, self.out):
@@ -111,6 +115,7 @@ class SequenceClassifier(HeadModel):
         else:
             states = self.dropout(states)
             pooled = self.dense_activation(self.dense(states.to(self.dense.weight.dtype)))
+            pooled = self.norm(pooled)
         logits: Tensor = self.out(self.dropout(pooled).to(self.out.weight.dtype))
         return logits
 
@@ -131,6 +136,11 @@ class SequenceClassifier(HeadModel):
         ``out`` so that it undoes scale and shift and applies ``layer``. So transformers computes
         the same logits from the saved model.
         """
+        if self.layout.norm is not None:
+            raise ModelError(
+                f"The head of the layout {self.encoder.config.layout!r} has a norm, so its logits "
+                "cannot be linear; train the whole model, or name a model of another architecture."
+            )
         scale, shift = LINEAR_RANGES[self.layout.activation]
         self.inner.weight.copy_(scale * torch.eye(len(self.inner.weight)))
         self.inner.bias.fill_(shift)
@@ -167,7 +177,9 @@ class SequenceClassifier(HeadModel):
         )
 
     def _settings(self) -> dict[str, object]:
-        return super()._settings() | {"problem_type": PROBLEM_TYPES[self.kind]}
+        pooling = "mean" if self.pooling == "mean" else "cls"
+        keys = {key: pooling for key in (self.layout.pooling_key,) if key}
+        return super()._settings() | {"problem_type": PROBLEM_TYPES[self.kind], **keys}
 
     def _take_settings(self, settings: Mapping[str, object], path: Path) -> None:
         stated = settings.get("problem_type")
@@ -177,12 +189,16 @@ class SequenceClassifier(HeadModel):
             where = path / "config.json"
             raise ModelError(f"{where}: problem_type is {stated!r}, which is unknown.")
         self.kind = kinds[stated]
+        if settings.get(self.layout.pooling_key) == "mean":
+            self.pooling = "mean"
 
-    def _layers(self) -> dict[str, nn.Linear]:
-        layers = {self.layout.out: self.out}
-        if self.dense is not None and self.layout.dense is not None:
-            layers[self.layout.dense] = self.dense
-        return layers
+    def _layers(self) -> dict[str, nn.Module]:
+        named = (
+            (self.layout.out, self.out),
+            (self.layout.dense, self.dense),
+            (self.layout.norm, self.norm),
+        )
+        return {name: layer for name, layer in named if name is not None and layer is not None}
 
     @classmethod
     def start(

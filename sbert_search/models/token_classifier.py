@@ -11,10 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from sbert_search.errors import ModelError
 from sbert_search.models.encoder.encoder import Encoder
 from sbert_search.models.encoder.layouts import LAYOUTS
 from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.head_model import HeadModel, start_encoder, with_pooler
+from sbert_search.models.heads import SEQUENCE_HEADS
 from sbert_search.models.loading.folder import ModelFolder
 from sbert_search.models.side_file import SideFile, read_side_tensors, write_side_tensors
 from sbert_search.models.token_heads import LinearChainCrf, fill_fresh
@@ -37,6 +39,11 @@ class PerTokenModel(HeadModel):
         side: SideFile | None = None,
     ) -> None:
         self.side = SideFile() if side is None else side
+        if SEQUENCE_HEADS[encoder.config.layout].norm is not None:
+            raise ModelError(
+                f"Heads of tokens are not supported for the layout {encoder.config.layout!r}, "
+                "which has more layers in them; name a model of another architecture."
+            )
         encoder = with_pooler(encoder, False)
         super().__init__(encoder, tokenizer, labels=labels, segments=segments, side=self.side)
         self.dropout = nn.Dropout(encoder.config.hidden_dropout)
@@ -62,12 +69,12 @@ class PerTokenModel(HeadModel):
         logits: Tensor = self.out(self.dropout(states).to(self.out.weight.dtype))
         return logits
 
-    def _layers(self) -> dict[str, nn.Linear]:
+    def _layers(self) -> dict[str, nn.Module]:
         return {self.OUT: self.out}
 
     @classmethod
     def _published(cls, layout: str) -> tuple[str, str]:
-        if layout not in LAYOUTS:
+        if layout not in LAYOUTS or SEQUENCE_HEADS[layout].norm is not None:
             return "", cls.OUT
         return LAYOUTS[layout].architecture.removesuffix("Model") + cls.TASK, cls.OUT
 

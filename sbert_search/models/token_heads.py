@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sbert_search.models.encoder.config import EncoderConfig
-from sbert_search.models.encoder.encoder import ACTIVATIONS
+from sbert_search.models.encoder.encoder import ACTIVATIONS, norm_of
 from sbert_search.models.encoder.training_layers import Linear, linear
 from sbert_search.tag_schemes import Scheme, may_follow
 
@@ -63,6 +63,14 @@ TOKEN_HEADS = {
     "roberta": _ROBERTA,
     "xlm-roberta": replace(_ROBERTA, masked="XLMRobertaForMaskedLM"),
     "mpnet": replace(_ROBERTA, masked="MPNetForMaskedLM"),
+    "modernbert": TokenHeadLayout(
+        masked="ModernBertForMaskedLM",
+        dense="head.dense",
+        norm="head.norm",
+        biases=("decoder.bias",),
+        decoder="decoder.weight",
+        activation="gelu",
+    ),
     "albert": TokenHeadLayout(
         masked="AlbertForMaskedLM",
         dense="predictions.dense",
@@ -108,8 +116,8 @@ class TokenHead(nn.Module):
         self.activation: Callable[[Tensor], Tensor] = ACTIVATIONS[
             layout.activation or config.activation
         ]
-        self.dense = Linear(config.hidden_size, width)
-        self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
+        self.dense = Linear(config.hidden_size, width, bias=config.has_biases)
+        self.norm = norm_of(config, width)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
         fill_fresh(self.dense, config)
 
@@ -121,7 +129,8 @@ class TokenHead(nn.Module):
 def fill_fresh(linear: nn.Linear, config: EncoderConfig) -> None:
     """Initialise a layer of a head as `Encoder` initialises its layers."""
     nn.init.normal_(linear.weight, std=config.initializer_range)
-    nn.init.zeros_(linear.bias)
+    if linear.bias is not None:
+        nn.init.zeros_(linear.bias)
 
 
 class ChainScores(NamedTuple):

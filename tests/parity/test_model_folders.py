@@ -42,7 +42,6 @@ TOLERANCE = 2e-6  # of what is of length 4 or so; sums in another order differ b
 ENGINES: tuple[Any, ...] = ("native", "sentence-transformers")
 BY_LIBRARY = {
     "nomic_bert",
-    "modernbert",
     "roberta of two files",
     "layer norm",
     "weighted layers",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -23,7 +23,7 @@ from sbert_search.base.out_of_memory import ran_out_of_memory
 from sbert_search.errors import ConfigError, ModelError, install
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.encoder.encoder import Block
-from sbert_search.models.encoder.self_attention import Attention, bucket_biases
+from sbert_search.models.encoder.self_attention import Attention, Rotation, bucket_biases
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -68,21 +68,38 @@ class PaddedBiEncoder(nn.Module):
         states = self.encoder.embeddings(PaddedTokens(input_ids, positions))
         if self.encoder.config.position_buckets:
             bias = bias + bucket_biases(self.encoder.position_biases.weight, positions)
+        rotations = self.encoder.rotations(positions)
         for index in self.encoder.config.block_order:
             block = cast(Block, self.encoder.blocks[index])
-            states = block.finish(_attend(block.attention, states, bias), states)
+            inputs = block.attention_input(states)
+            context = _attend(block.attention, inputs, bias, positions, rotations)
+            states = block.finish(context, states)
+        states = self.encoder.final_norm(states)
         parts = [_POOLINGS[mode](states, weights) for mode in self.pooling]
         embeddings: Tensor = self.head(torch.cat(parts, dim=-1))
         return embeddings
 
 
-def _attend(attention: Attention, states: Tensor, bias: Tensor) -> Tensor:
+def _attend(
+    attention: Attention,
+    states: Tensor,
+    bias: Tensor,
+    positions: Tensor,
+    rotations: Mapping[float, Rotation],
+) -> Tensor:
     """Compute attention within each text, without its padding; float (batch, seq_len, hidden)."""
     config = attention.config
     shape = (*states.shape[:2], config.heads, config.head_dim)
-    query, key, value = (part.view(shape).transpose(1, 2) for part in attention.project(states))
+    query, key, value = (part.view(shape) for part in attention.project(states))
+    if attention.rotary_base is not None:
+        rotate = rotations[attention.rotary_base].apply
+        query, key = rotate(query), rotate(key)
+    query, key, value = (part.transpose(1, 2) for part in (query, key, value))
+    if attention.reach is not None:
+        far = (positions - positions[:, None]).abs() > attention.reach
+        bias = bias + far * (torch.finfo(torch.float32).min / 2)
     scale = config.head_dim**-0.5
-    if bias.shape[1] == 1:
+    if bias.shape[2] == 1:
         context = F.scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=scale)
     else:  # torch cannot export its fused kernel, which would take a bias of this shape
         context = ((query * scale) @ key.mT + bias).softmax(dim=-1) @ value

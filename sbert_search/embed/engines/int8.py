@@ -70,10 +70,11 @@ def calibrate(
     _run(encoder, batches, watch, advance)
     ranges = {name: seen.range for name, seen in watched.items()}
     noise: dict[str, _Noise] = {}
+    joint = () if encoder.config.gated else (".down",)  # the layers whose channels share levels
 
     def compare(name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
         return lambda layer, inputs: noise.setdefault(
-            name, _Noise(name, cast(nn.Linear, layer), ranges[name])
+            name, _Noise(cast(nn.Linear, layer), ranges[name], joint=name.endswith(joint))
         ).add(inputs[0])
 
     _run(encoder, batches[-2:], compare, lambda n: None)
@@ -119,8 +120,8 @@ class _Watched:
 class _Noise:
     """Compares the outputs of a layer in float32 and in int8 for the same inputs."""
 
-    def __init__(self, name: str, layer: nn.Linear, inputs: ChannelRange) -> None:
-        levels = joint_levels(inputs) if name.endswith(".down") else None
+    def __init__(self, layer: nn.Linear, inputs: ChannelRange, *, joint: bool) -> None:
+        levels = joint_levels(inputs) if joint else None
         self._exact = layer
         self._int8 = Int8Linear(layer, inputs, RangeCounter(), levels=levels)
         self._error = self._spread = 0.0

@@ -252,7 +252,7 @@ class PackedEngine:
         if device.type == "cpu":
             let_freed_memory_stay()
         encoder = self._module.encoder
-        widest = encoder.config.intermediate_size * encoder.embeddings.word.weight.itemsize
+        widest = encoder.config.up_size * encoder.embeddings.word.weight.itemsize
         cpu_tokens = min(4_096, _WIDEST_BYTES // widest)
         self.batch_tokens = 65_536 if device.type == "cuda" else cpu_tokens
 

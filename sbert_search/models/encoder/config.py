@@ -25,7 +25,7 @@ MOST_LAYERS = 1_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EncoderConfig:
-    """One Transformer encoder of the BERT family: post-norm blocks over learned embeddings.
+    """One bidirectional Transformer encoder: blocks over learned embeddings.
 
     A block is one attention layer and one feed-forward layer. The defaults are BERT-base.
 
@@ -33,7 +33,8 @@ class EncoderConfig:
         ConfigError: A value, or a combination of values, is invalid.
 
     Sources: Devlin et al. 2019 (arXiv:1810.04805), Liu et al. 2019 (arXiv:1907.11692), Lan et al.
-    2020 (arXiv:1909.11942), He et al. 2021 (arXiv:2006.03654).
+    2020 (arXiv:1909.11942), He et al. 2021 (arXiv:2006.03654), Song et al. 2020 (arXiv:2004.09297),
+    Warner et al. 2024, ModernBERT (arXiv:2412.13663).
     """
 
     layout: str = "bert"  # published file format of a model family, for reading and saving
@@ -44,6 +45,11 @@ class EncoderConfig:
     heads: int = 12  # attention heads of a layer
     intermediate_size: int = 3072  # width of the feed-forward layer
     activation: Literal["gelu", "gelu_tanh", "relu"] = "gelu"  # of the feed-forward layer
+    gated: bool = False  # multiply the activation by a second projection of the same width
+    # Normalise the input of attention and of the feed-forward layer, and the output of the last
+    # block, in place of each sum. The input of the first block is normalised already.
+    pre_norm: bool = False
+    has_biases: bool = True  # biases of linear layers and norms
 
     embedding_size: int | None = None  # width of the embedding tables; None: hidden_size
     max_positions: int = 512  # most tokens of a text
@@ -62,6 +68,13 @@ class EncoderConfig:
     # layers; 0: no biases.
     position_buckets: int = 0
     key_bias: bool = True  # bias of the keys; DeBERTa has none
+    # Base of the wavelengths by which queries and keys are rotated; None: no rotation.
+    rotary_base: float | None = None
+    # Only the first of each ``global_every`` layers attends to whole texts. In the others, a token
+    # attends to tokens at most ``local_reach`` away, and rotations have a base of their own.
+    global_every: int = 1
+    local_reach: int = 0  # 0: all layers attend to whole texts
+    local_rotary_base: float | None = None
     causal: bool = False  # attend to the left only; for tests
 
     pooler: bool = False  # tanh layer over the first token, trained by next-sentence prediction
@@ -90,7 +103,7 @@ class EncoderConfig:
 
     def _check_sizes(self) -> None:
         positive = ("vocab_size", "hidden_size", "layers", "heads", "intermediate_size")
-        for name in (*positive, "max_positions", "inner_layers"):
+        for name in (*positive, "max_positions", "inner_layers", "global_every"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"encoder.{name} is {getattr(self, name)}; it must be positive.")
         if self.layers * self.inner_layers > MOST_LAYERS:
@@ -98,8 +111,8 @@ class EncoderConfig:
                 f"encoder.layers x inner_layers is {self.layers:,} x {self.inner_layers:,}; it "
                 f"must be at most {MOST_LAYERS:,}."
             )
-        whole = ("position_offset", "token_type_vocab", "relative_positions", "position_buckets")
-        for name in whole:
+        tables = ("position_offset", "token_type_vocab", "relative_positions", "position_buckets")
+        for name in (*tables, "local_reach"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"encoder.{name} is {getattr(self, name)}; it must be 0 or more.")
         if self.embedding_size is not None and self.embedding_size < 1:
@@ -121,6 +134,8 @@ class EncoderConfig:
                 f"encoder.layer_groups is {self.layer_groups}; it must be from 1 to layers "
                 f"({self.layers})."
             )
+        if (self.pre_norm or self.local_reach) and self.n_blocks != self.layers:
+            raise ConfigError("encoder.pre_norm and local_reach need layers that share no weights.")
 
     def _check_attention(self) -> None:
         terms = self.attention_terms
@@ -133,6 +148,13 @@ class EncoderConfig:
             raise ConfigError(
                 f"encoder.attention_terms {list(terms)} need relative_positions above 0."
             )
+        for name in ("rotary_base", "local_rotary_base"):
+            base = getattr(self, name)
+            if base is not None and (not 1.0 < base < math.inf or self.head_dim % 2):
+                raise ConfigError(
+                    f"encoder.{name} is {base}, with heads of width {self.head_dim}; it must be "
+                    "finite and above 1, and the width even."
+                )
         if self.position_buckets % 4:
             raise ConfigError(
                 f"encoder.position_buckets is {self.position_buckets}; it must be a multiple of 4."
@@ -145,8 +167,22 @@ class EncoderConfig:
 
     @property
     def has_plain_scores(self) -> bool:
-        """Whether attention scores are only products of queries and keys."""
-        return self.attention_terms == ("c2c",) and not self.position_buckets
+        """Whether attention scores are only products of projected queries and keys."""
+        content = self.attention_terms == ("c2c",) and self.rotary_base is None
+        return content and not self.position_buckets and not self.local_reach
+
+    def reach_of(self, layer: int) -> int | None:
+        """How far a token of a layer attends, in tokens; None: to the whole text."""
+        return None if layer % self.global_every == 0 else self.local_reach or None
+
+    def rotary_base_of(self, layer: int) -> float | None:
+        """Base of the rotations in a layer; None: no rotation."""
+        return self.rotary_base if self.reach_of(layer) is None else self.local_rotary_base
+
+    @property
+    def up_size(self) -> int:
+        """Width of the first linear layer of the feed-forward layer."""
+        return self.intermediate_size * (1 + self.gated)
 
     @property
     def table_size(self) -> int:
@@ -204,6 +240,31 @@ def _albert(layers: int, hidden: int, heads: int) -> EncoderConfig:
     )
 
 
+def _modernbert(layers: int, hidden: int, heads: int, intermediate: int) -> EncoderConfig:
+    return EncoderConfig(
+        layout="modernbert",
+        vocab_size=50368,
+        pad_id=50283,
+        layers=layers,
+        hidden_size=hidden,
+        heads=heads,
+        intermediate_size=intermediate,
+        gated=True,
+        pre_norm=True,
+        has_biases=False,
+        max_positions=8192,
+        position_embeddings=False,
+        token_type_vocab=0,
+        rotary_base=160_000.0,
+        global_every=3,
+        local_reach=64,
+        local_rotary_base=10_000.0,
+        layer_norm_eps=1e-5,
+        hidden_dropout=0.0,
+        attention_dropout=0.0,
+    )
+
+
 def _electra(hidden: int, heads: int, embedding_size: int | None) -> EncoderConfig:
     config = _bert(12, hidden, heads)
     return replace(config, layout="electra", embedding_size=embedding_size, pooler=False)
@@ -228,6 +289,8 @@ PRESETS: dict[str, EncoderConfig] = {
         token_type_vocab=0,
         position_buckets=32,
     ),
+    "modernbert-base": _modernbert(22, 768, 12, 1152),
+    "modernbert-large": _modernbert(28, 1024, 16, 2624),
     "albert-base": _albert(12, 768, 12),
     "albert-large": _albert(24, 1024, 16),
     "albert-xlarge": _albert(24, 2048, 16),
@@ -261,7 +324,8 @@ def parameter_count(config: EncoderConfig) -> int:
     """Count the parameters of an encoder; shared parameters count once."""
     hidden, width = config.hidden_size, config.table_size
     positions = config.max_positions + config.position_offset if config.position_embeddings else 0
-    count = (config.vocab_size + positions + config.token_type_vocab) * width + 2 * width
+    norm = 1 + config.has_biases  # parameters of a channel
+    count = (config.vocab_size + positions + config.token_type_vocab + norm) * width
     if config.embedding_size is not None:
         count += (width + 1) * hidden
     count += 2 * config.relative_positions * hidden + config.position_buckets * config.heads
@@ -271,10 +335,12 @@ def parameter_count(config: EncoderConfig) -> int:
 
 def _block_parameters(config: EncoderConfig) -> int:
     hidden, terms = config.hidden_size, config.attention_terms
-    attention = 4 * hidden * hidden + (4 if config.key_bias else 3) * hidden
+    attention = 4 * hidden * hidden
     attention += hidden * hidden * ("c2p" in terms) + (hidden + 1) * hidden * ("p2c" in terms)
-    feed_forward = 2 * hidden * config.intermediate_size + config.intermediate_size + hidden
-    return attention + feed_forward + 4 * hidden  # two norms
+    feed_forward = hidden * (config.up_size + config.intermediate_size)
+    biases = (4 if config.key_bias else 3) * hidden + config.up_size + hidden
+    norms = 2 * (1 + config.has_biases) * hidden
+    return attention + feed_forward + biases * config.has_biases + norms
 
 
 def flops_per_token(config: EncoderConfig, length: int) -> int:
@@ -285,9 +351,13 @@ def flops_per_token(config: EncoderConfig, length: int) -> int:
     pooler, because it is computed once for a text.
     """
     hidden = config.hidden_size
-    block = 2 * (4 * hidden * hidden + 2 * hidden * config.intermediate_size)
-    block += 2 * length * hidden  # probabilities times values
-    for term in config.attention_terms:
-        block += 2 * (length if term == "c2c" else 2 * length - 1) * hidden
+    block = 2 * hidden * (4 * hidden + config.up_size + config.intermediate_size)
     project = 2 * hidden * config.embedding_size if config.embedding_size is not None else 0
-    return len(config.block_order) * block + project
+    attention = 0
+    for layer in range(config.layers):
+        reach = config.reach_of(layer)
+        seen = length if reach is None else min(length, 2 * reach + 1)
+        attention += 2 * seen * hidden  # probabilities times values
+        for term in config.attention_terms:
+            attention += 2 * (seen if term == "c2c" else 2 * length - 1) * hidden
+    return len(config.block_order) * block + config.inner_layers * attention + project

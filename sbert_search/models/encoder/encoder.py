@@ -19,6 +19,7 @@ from sbert_search.models.encoder.self_attention import (
     NO_POSITIONS,
     Attention,
     RelativePositions,
+    Rotation,
     bucket_biases,
     has_varlen_kernel,
 )
@@ -31,22 +32,43 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-class Block(nn.Module):
-    """Attention and feed-forward layer with residual connections; each sum is layer-normalised.
+def norm_of(config: EncoderConfig, width: int) -> nn.LayerNorm:
+    """Make a layer norm of an encoder or of its heads."""
+    return nn.LayerNorm(width, eps=config.layer_norm_eps, bias=config.has_biases)
 
-    Source: Vaswani et al. 2017, section 3.1 (arXiv:1706.03762).
+
+def gated(activation: Callable[[Tensor], Tensor], states: Tensor) -> Tensor:
+    """Multiply the activation of the first half of each state by the second half.
+
+    Source: Shazeer 2020, GLU Variants Improve Transformer, equation 6 (arXiv:2002.05202).
+    """
+    value, gate = states.chunk(2, dim=-1)
+    return activation(value) * gate
+
+
+class Block(nn.Module):
+    """Attention and feed-forward layer with residual connections and layer norms.
+
+    Each sum is normalised, or, with ``pre_norm``, the input of each of the two: ``output_norm`` is
+    then the norm before the feed-forward layer.
+
+    Source: Vaswani et al. 2017, section 3.1 (arXiv:1706.03762); pre-norm: Xiong et al. 2020, figure
+    1 (arXiv:2002.04745).
     """
 
-    def __init__(self, config: EncoderConfig) -> None:
+    def __init__(self, config: EncoderConfig, layer: int = 0) -> None:
         super().__init__()
-        hidden, eps = config.hidden_size, config.layer_norm_eps
-        self.dropout = config.hidden_dropout
+        hidden, biased = config.hidden_size, config.has_biases
+        self.dropout, self.pre_norm = config.hidden_dropout, config.pre_norm
         self.activation = ACTIVATIONS[config.activation]
-        self.attention = Attention(config)
-        self.attention_norm = nn.LayerNorm(hidden, eps=eps)
-        self.up = Linear(hidden, config.intermediate_size)
-        self.down = Linear(config.intermediate_size, hidden)
-        self.output_norm = nn.LayerNorm(hidden, eps=eps)
+        if config.gated:
+            self.activation = partial(gated, self.activation)
+        self.attention = Attention(config, layer)
+        normalised = config.pre_norm and layer == 0
+        self.attention_norm = nn.Identity() if normalised else norm_of(config, hidden)
+        self.up = Linear(hidden, config.up_size, bias=biased)
+        self.down = Linear(config.intermediate_size, hidden, bias=biased)
+        self.output_norm = norm_of(config, hidden)
 
     def forward(
         self,
@@ -59,7 +81,11 @@ class Block(nn.Module):
     ) -> tuple[Tensor, Sequence[Tensor]]:
         """Transform the states of each text; arguments and result are those of `Attention`."""
         context, probs = self.attention(
-            states, tokens, queries=queries, relative=relative, output_probs=output_probs
+            self.attention_input(states),
+            tokens,
+            queries=queries,
+            relative=relative,
+            output_probs=output_probs,
         )
         return self.finish(context, states if queries is None else queries), probs
 
@@ -72,10 +98,18 @@ class Block(nn.Module):
 
     def finish(self, context: Tensor, states: Tensor) -> Tensor:
         """Add the output of attention to the states of the queries, then feed forward."""
+        if self.pre_norm:
+            states = self._add(context, states)
+            return self._add(self.down(self.activation(self.up(self.output_norm(states)))), states)
         states = self.attention_norm(self._add(context, states))
         output = self.down(self.activation(self.up(states)))
         out: Tensor = self.output_norm(self._add(output, states))
         return out
+
+    def attention_input(self, states: Tensor) -> Tensor:
+        """Return the input of attention for the input of the block."""
+        inputs: Tensor = self.attention_norm(states) if self.pre_norm else states
+        return inputs
 
     def _add(self, output: Tensor, states: Tensor) -> Tensor:
         # On a CPU, torch adds tensors of two types without vector instructions. The output is
@@ -123,7 +157,7 @@ class Embeddings(nn.Module):
             self.position = nn.Embedding(config.max_positions + config.position_offset, width)
         if config.token_type_vocab:
             self.token_type = nn.Embedding(config.token_type_vocab, width)
-        self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
+        self.norm = norm_of(config, width)
         if config.embedding_size is not None:
             self.project = nn.Linear(width, config.hidden_size)
 
@@ -178,7 +212,8 @@ class Encoder(nn.Module):
             self.distances = nn.Embedding(2 * config.relative_positions, config.hidden_size)
         if config.position_buckets:
             self.position_biases = nn.Embedding(config.position_buckets, config.heads)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_blocks))
+        self.blocks = nn.ModuleList(Block(config, number) for number in range(config.n_blocks))
+        self.final_norm = norm_of(config, config.hidden_size) if config.pre_norm else nn.Identity()
         self.pooler = nn.Linear(config.hidden_size, config.hidden_size) if config.pooler else None
         self.apply(self._initialise)
 
@@ -218,6 +253,9 @@ class Encoder(nn.Module):
                 states = _forward_selected(last, states, ordered.tokens, rows)
             else:
                 states = states[rows]
+        states = self.final_norm(states)
+        if output_layers and self.config.pre_norm:
+            layers[-1] = self.final_norm(layers[-1])  # as in transformers
         return EncoderOutput(
             ordered.restore(states) if rows is None else states,
             tuple(map(ordered.restore, layers)),
@@ -273,7 +311,13 @@ class Encoder(nn.Module):
         if self.config.position_buckets:
             table = self.position_biases.weight
             biases = bucket_biases(table, torch.arange(longest, device=table.device))
-        return RelativePositions(distances, biases)
+        return RelativePositions(distances, biases, self.rotations(tokens.positions))
+
+    def rotations(self, positions: Tensor) -> dict[float, Rotation]:
+        """Make the rotations of positions, int64 (positions,), by their base."""
+        config = self.config
+        bases = {config.rotary_base_of(layer) for layer in range(config.layers)} - {None}
+        return {base: Rotation.of(positions, base, config.head_dim) for base in bases if base}
 
     def _check(self, tokens: PackedTokens) -> None:
         longest, vocab = max(tokens.lengths), self.config.vocab_size

@@ -89,24 +89,27 @@ def freeze(encoder: Encoder) -> Encoder:
     is changed. An encoder with replaced layers can no longer be trained, moved or saved.
     """
     encoder.eval().requires_grad_(False)
-    weight, activation = encoder.embeddings.word.weight, encoder.config.activation
+    weight = encoder.embeddings.word.weight
     on_cuda = _has_cublaslt(weight)
     if not on_cuda and (weight.device.type != "cpu" or not has_onednn(weight.dtype)):
         return encoder
     encoder.frozen = True
     for block in cast(list[Block], encoder.blocks):
-        if on_cuda:
-            block.add_module("up", FusedLinear(block.up, activation))
+        if not on_cuda:
+            pack(block, encoder.config)
+        elif not encoder.config.gated:
+            block.add_module("up", FusedLinear(block.up, encoder.config.activation))
             block.activation = nn.Identity()
-        else:
-            pack(block, activation)
     return encoder
 
 
-def pack(block: Block, activation: str) -> Block:
+def pack(block: Block, config: EncoderConfig) -> Block:
     """Convert the weights of one block on a CPU to oneDNN's layout, in place."""
-    block.add_module("up", PackedLinear(block.up, activation))
-    block.activation = nn.Identity()
+    if config.gated:  # the gate comes between product and activation
+        _pack(block, "up")
+    else:
+        block.add_module("up", PackedLinear(block.up, config.activation))
+        block.activation = nn.Identity()
     _pack(block, "down")
     _pack(block.attention, "qkv")
     _pack(block.attention, "output")
@@ -335,17 +338,20 @@ def replace_layers(
         )
         parent.add_module(part, made)
 
-    between = None  # levels of the states between the feed-forward layers, if both are in int8
-    if not {f"{number}.up", f"{number}.down"} & kept:
+    # Levels of the states between the feed-forward layers, if both are in int8 without a gate.
+    between = None
+    if not config.gated and not {f"{number}.up", f"{number}.down"} & kept:
         between = joint_levels(ranges[f"{number}.down"])
     # The terms of relative positions are float32, and so must be the queries and keys beside them.
     plain = config.has_plain_scores and config.key_bias
     attention = exact if plain else torch.float32
     replace(block.attention, "qkv", dtype=attention, exact=attention)
     replace(block.attention, "output")
-    replace(block, "up", activation=config.activation, output_levels=between)
+    fused = None if config.gated else config.activation
+    replace(block, "up", activation=fused, output_levels=between)
     replace(block, "down", levels=between)
-    block.activation = nn.Identity()
+    if not config.gated:
+        block.activation = nn.Identity()
 
 
 def _smoothing_factors(weight: Tensor, inputs: ChannelRange) -> Tensor:

@@ -176,6 +176,128 @@ MPNET = replace(
     },
 )
 
+_MODERNBERT_SETTINGS = {
+    "vocab_size": "vocab_size",
+    "pad_id": "pad_token_id",
+    "hidden_size": "hidden_size",
+    "layers": "num_hidden_layers",
+    "heads": "num_attention_heads",
+    "intermediate_size": "intermediate_size",
+    "activation": "hidden_activation",
+    "max_positions": "max_position_embeddings",
+    "layer_norm_eps": "norm_eps",
+    "hidden_dropout": "mlp_dropout",
+    "attention_dropout": "attention_dropout",
+    "initializer_range": "initializer_range",
+}
+_FULL, _LOCAL = "full_attention", "sliding_attention"
+
+
+def _read_modernbert(keys: Keys) -> dict[str, object]:
+    layers, every = _whole(keys, "num_hidden_layers"), _whole(keys, "global_attn_every_n_layers")
+    if (types := keys.get("layer_types")) is not None:
+        # transformers 5 names the attention of each layer, and older versions their period.
+        known = types if isinstance(types, list) else []
+        full = [n for n, kind in enumerate(known) if kind == _FULL]
+        every = full[1] if len(full) > 1 else max(every, layers)
+        if types != [_LOCAL if n % every else _FULL for n in range(layers)]:
+            raise ConfigError(
+                f"layer_types is {types!r:.200}; the native encoder needs {_FULL} in every nth "
+                f"layer from the first, and {_LOCAL} in the others."
+            )
+    return {
+        "gated": True,
+        "pre_norm": True,
+        "has_biases": False,
+        "position_embeddings": False,
+        "token_type_vocab": 0,
+        "global_every": every,
+        "local_reach": _whole(keys, "local_attention") // 2,
+        "rotary_base": _rotary_base(keys, _FULL, "global_rope_theta"),
+        "local_rotary_base": _rotary_base(keys, _LOCAL, "local_rope_theta"),
+    }
+
+
+def _rotary_base(keys: Keys, kind: str, old_key: str) -> float:
+    stated = keys.get("rope_parameters") or {}
+    one = (stated.get(kind) if isinstance(stated, Mapping) else stated) or {}
+    if not isinstance(one, Mapping) or one.get("rope_type", "default") != "default":
+        raise ConfigError(
+            f"rope_parameters has {one!r} for {kind}; the native encoder needs rope_type 'default'."
+        )
+    base = one.get("rope_theta", keys[old_key])
+    if isinstance(base, bool) or not isinstance(base, int | float):
+        raise ConfigError(f"rope_theta of {kind} is {base!r}; it must be a number.")
+    return float(base)
+
+
+def _write_modernbert(config: EncoderConfig) -> dict[str, object]:
+    bases = {_FULL: config.rotary_base, _LOCAL: config.local_rotary_base}
+    every = config.global_every
+    return {
+        "embedding_dropout": config.hidden_dropout,
+        "local_attention": 2 * config.local_reach,
+        "layer_types": [_LOCAL if n % every else _FULL for n in range(config.layers)],
+        "rope_parameters": {
+            kind: {"rope_type": "default", "rope_theta": base} for kind, base in bases.items()
+        },
+        # Keys of transformers 4.
+        "global_attn_every_n_layers": every,
+        "global_rope_theta": config.rotary_base,
+        "local_rope_theta": config.local_rotary_base,
+    }
+
+
+MODERNBERT = Layout(
+    model_type="modernbert",
+    architecture="ModernBertModel",
+    prefix="model.",
+    settings=_MODERNBERT_SETTINGS,
+    defaults={
+        "vocab_size": 50368,
+        "pad_token_id": 50283,
+        "hidden_size": 768,
+        "num_hidden_layers": 22,
+        "num_attention_heads": 12,
+        "intermediate_size": 1152,
+        "hidden_activation": "gelu",
+        "max_position_embeddings": 8192,
+        "norm_eps": 1e-5,
+        "mlp_dropout": 0.0,
+        "attention_dropout": 0.0,
+        "initializer_range": 0.02,
+        "local_attention": 128,
+        "global_attn_every_n_layers": 3,
+        "global_rope_theta": 160_000.0,
+        "local_rope_theta": 10_000.0,
+    },
+    read_more=_read_modernbert,
+    write_more=_write_modernbert,
+    required={
+        "norm_bias": False,
+        "attention_bias": False,
+        "mlp_bias": False,
+        "classifier_bias": False,
+        "decoder_bias": True,
+        "rope_scaling": None,
+    },
+    names={
+        "embeddings.word": ("embeddings.tok_embeddings",),
+        "embeddings.norm": ("embeddings.norm",),
+        "final_norm": ("final_norm",),
+    },
+    block="layers.{block}.",
+    block_names={
+        "attention.qkv": ("attn.Wqkv",),
+        "attention.output": ("attn.Wo",),
+        "attention_norm": ("attn_norm",),
+        "up": ("mlp.Wi",),
+        "down": ("mlp.Wo",),
+        "output_norm": ("mlp_norm",),
+    },
+    model_heads=("head.", "decoder.", "classifier."),
+)
+
 ALBERT = replace(
     BERT,
     model_type="albert",
@@ -334,7 +456,17 @@ DEBERTA = replace(
 
 LAYOUTS = {
     layout.model_type: layout
-    for layout in (BERT, ROBERTA, XLM_ROBERTA, MPNET, ALBERT, DISTILBERT, ELECTRA, DEBERTA)
+    for layout in (
+        BERT,
+        ROBERTA,
+        XLM_ROBERTA,
+        MPNET,
+        MODERNBERT,
+        ALBERT,
+        DISTILBERT,
+        ELECTRA,
+        DEBERTA,
+    )
 }
 
 

@@ -134,7 +134,7 @@ def _frozen(encoder: Encoder, dtype: torch.dtype, batches: Sequence[Sequence[int
     """Prepare one block for inference, as `freeze` does."""
     block = copy.deepcopy(cast(Block, encoder.blocks[0])).to(dtype).eval().requires_grad_(False)
     if has_onednn(dtype):
-        pack(block, encoder.config.activation)
+        pack(block, encoder.config)
     return _timed(encoder, block, dtype, batches)
 
 
@@ -182,8 +182,8 @@ def _power_of_2(number: int) -> int:
 
 def _weights(encoder: Encoder) -> int:
     """Count the weights of the linear layers of a block."""
-    hidden = encoder.config.hidden_size
-    return 4 * hidden * hidden + 2 * hidden * encoder.config.intermediate_size
+    config = encoder.config
+    return config.hidden_size * (4 * config.hidden_size + config.up_size + config.intermediate_size)
 
 
 def _cut(lengths: Sequence[int], tokens: int) -> list[int]:
@@ -206,6 +206,9 @@ def _shapes(encoder: Encoder) -> dict[str, object]:
         "distances": config.relative_positions,
         "buckets": config.position_buckets,
         "causal": config.causal,
+        "gated": config.gated,
+        "pre_norm": config.pre_norm,
+        "rotary": config.rotary_base is not None,
     }
 
 

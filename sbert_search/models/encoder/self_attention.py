@@ -13,8 +13,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from types import MappingProxyType
 from typing import NamedTuple, cast
 
 import torch
@@ -31,19 +32,51 @@ from sbert_search.models.encoder.training_layers import Linear, dropout_attentio
 from sbert_search.models.encoder.training_layers import dropout as drop
 
 
+class Rotation(NamedTuple):
+    """Rotates queries and keys by angles that grow with the position of their token.
+
+    Cosines and sines are float32 (positions, 1, head_dim / 2).
+
+    Source: Su et al. 2021, RoFormer, section 3.2 (arXiv:2104.09864). As in GPT-NeoX and in
+    ModernBERT, an angle turns two numbers that are half a head apart.
+    """
+
+    cos: Tensor
+    sin: Tensor
+
+    @classmethod
+    def of(cls, positions: Tensor, base: float, head_dim: int) -> Rotation:
+        """Make the rotations of positions, int64 (positions,)."""
+        exponents = torch.arange(0, head_dim, 2, device=positions.device).float() / head_dim
+        angles = positions[:, None, None].float() * (1.0 / base**exponents)
+        return cls(angles.cos(), angles.sin())
+
+    def apply(self, heads: Tensor) -> Tensor:
+        """Rotate queries or keys (..., positions, heads, head_dim)."""
+        first, second = heads.float().chunk(2, dim=-1)
+        rotated = first * self.cos - second * self.sin, second * self.cos + first * self.sin
+        return torch.cat(rotated, dim=-1).to(heads.dtype)
+
+
 class RelativePositions(NamedTuple):
     """What attention reads of the relative positions in a batch; None: the model has no such part.
 
     ``distances`` are embeddings (2 x reach, hidden) of the distances from -reach to reach - 1, as
     in `RelativeHeads`. ``biases``, (heads, longest, longest), are added to the scores.
+    ``rotations`` are those of each base, in float32.
     """
 
     distances: Tensor | None = None
     biases: Tensor | None = None
+    rotations: Mapping[float, Rotation] = MappingProxyType({})
 
     def to(self, dtype: torch.dtype) -> RelativePositions:
-        """Convert the parts, without gradients."""
-        return RelativePositions(*(p if p is None else p.detach().to(dtype) for p in self))
+        """Convert the parts that have the type of the weights, without gradients."""
+        first, second = (
+            part if part is None else part.detach().to(dtype)
+            for part in (self.distances, self.biases)
+        )
+        return RelativePositions(first, second, self.rotations)
 
 
 NO_POSITIONS = RelativePositions()
@@ -168,13 +201,14 @@ def varlen_attention(
     scale: float,
     p: float,
     causal: bool = False,
+    reach: int | None = None,
 ) -> Tensor:
     """Compute attention within each text of a packed batch; float (n_queries, hidden).
 
     The query is float (n_queries, heads, head_dim), key and value are float (total, heads,
     head_dim). ``query_starts`` and ``key_starts``, int32 (batch + 1,), have the index of the first
     query or key of each text, then their number. ``longest`` is an upper bound of the queries, and
-    of the keys, in one text.
+    of the keys, in one text. A token attends to tokens at most ``reach`` away; None: to all.
 
     Source: Dao 2023, FlashAttention-2 (arXiv:2307.08691).
     """
@@ -191,6 +225,8 @@ def varlen_attention(
         causal,
         False,  # do not return the dropout mask
         scale=scale,
+        window_size_left=reach,
+        window_size_right=reach,
     )[0]
     return cast(Tensor, context.flatten(1))
 
@@ -203,10 +239,13 @@ def packed_attention(
     dropout: float,
     causal: bool,
     biases: Tensor | None = None,
+    reach: int | None = None,
 ) -> Tensor:
     """Compute attention within each text, float (total, hidden), without its probabilities.
 
     ``biases`` are those of `RelativePositions`; with biases there are no dropout and no gradients.
+    A token attends to tokens at most ``reach`` away; None: to the whole text. With a reach, there
+    is dropout only if `has_varlen_kernel`.
     """
     if has_varlen_kernel(heads.query) and biases is None:
         return varlen_attention(
@@ -217,6 +256,7 @@ def packed_attention(
             scale=scale,
             p=dropout,
             causal=causal,
+            reach=reach,
         )
     if dropout and _supports_dropout(heads.query, causal=causal):
         return dropout_attention(*heads, tokens, scale=scale, p=dropout)
@@ -226,7 +266,9 @@ def packed_attention(
     as_products &= not (causal or dropout or torch.is_grad_enabled())
     outputs = []
     for run, query, key, value in heads.by_run(tokens):
-        if as_products and run.texts * run.length >= _FEWEST_TOKENS:
+        if reach is not None and run.length > reach + 1:
+            context = local_attention(query, key, value, scale=scale, reach=reach)
+        elif as_products and run.texts * run.length >= _FEWEST_TOKENS:
             context = _product_attention(query, key, value, scale)
         else:
             mask = None if biases is None else biases[None, :, : run.length, : run.length]
@@ -237,8 +279,43 @@ def packed_attention(
     return torch.cat(outputs) if len(outputs) > 1 else outputs[0]
 
 
+_LOCAL_BLOCK = 64  # queries of a text whose local attention is computed at a time
+
+
+def local_attention(
+    query: Tensor, key: Tensor, value: Tensor, *, scale: float, reach: int
+) -> Tensor:
+    """Compute attention to tokens at most ``reach`` away, without the scores of most others.
+
+    Arguments and result are float (texts, heads, length, head_dim). Blocks of queries attend to
+    the keys from ``reach`` before the first to ``reach`` after the last query; a mask excludes
+    keys that are too far from the single query.
+    """
+    length, outputs = query.shape[2], []
+    offsets = torch.arange(_LOCAL_BLOCK + 2 * reach, device=query.device) - reach
+    distances = offsets - torch.arange(_LOCAL_BLOCK, device=query.device)[:, None]
+    mask = query.new_zeros(distances.shape).masked_fill(distances.abs() > reach, float("-inf"))
+    for start in range(0, length, _LOCAL_BLOCK):
+        end = min(start + _LOCAL_BLOCK, length)
+        low, high = max(0, start - reach), min(length, end + reach)
+        first = low - (start - reach)
+        outputs.append(
+            F.scaled_dot_product_attention(
+                query[:, :, start:end],
+                key[:, :, low:high],
+                value[:, :, low:high],
+                attn_mask=mask[: end - start, first : first + high - low],
+                scale=scale,
+            )
+        )
+    return torch.cat(outputs, dim=2)
+
+
 def _supports_dropout(query: Tensor, *, causal: bool) -> bool:
-    """Whether the CUDA kernel or `dropout_attention` computes dropout for these queries."""
+    """Whether the CUDA kernel or `dropout_attention` computes dropout for these queries.
+
+    ``causal`` is whether a token attends to a part of its text only.
+    """
     return has_varlen_kernel(query) or (query.device.type == "cpu" and not causal)
 
 
@@ -275,12 +352,14 @@ def explicit_attention(
     content: bool = True,
     positions: RelativeHeads | None = None,
     biases: Tensor | None = None,
+    reach: int | None = None,
 ) -> tuple[Tensor, list[Tensor]]:
     """Compute attention within each text, and return its probabilities too.
 
     ``content`` is whether the scores include the content-to-content term; the terms of
-    ``positions``, and the ``biases`` of `RelativePositions`, are added. The result is float (total,
-    hidden), and for each text the probabilities before dropout, float (heads, queries, keys).
+    ``positions``, and the ``biases`` of `RelativePositions`, are added. A token attends to tokens
+    at most ``reach`` away; None: to all. The result is float (total, hidden), and for each text
+    the probabilities before dropout, float (heads, queries, keys).
     """
     outputs: list[Tensor] = []
     probabilities: list[Tensor] = []
@@ -291,6 +370,10 @@ def explicit_attention(
             scores = scores + positions.scores(query, key * scale)
         if biases is not None:
             scores = scores + biases[:, : run.length, : run.length]
+        if reach is not None:
+            positions_of = torch.arange(run.length, device=query.device)
+            far = (positions_of - positions_of[:, None]).abs() > reach
+            scores = scores.masked_fill(far, float("-inf"))
         if causal:
             future = torch.ones(run.length, run.length, dtype=torch.bool, device=query.device)
             scores = scores.masked_fill(future.triu(1), float("-inf"))
@@ -304,12 +387,13 @@ def explicit_attention(
 class Attention(nn.Module):
     """Multi-head attention of one block, with the projections before and after it."""
 
-    def __init__(self, config: EncoderConfig) -> None:
+    def __init__(self, config: EncoderConfig, layer: int = 0) -> None:
         super().__init__()
         self.config = config
+        self.reach, self.rotary_base = config.reach_of(layer), config.rotary_base_of(layer)
         hidden, self._head_shape = config.hidden_size, (config.heads, config.head_dim)
         self._scale = (config.head_dim * len(config.attention_terms)) ** -0.5
-        self.qkv = Linear(hidden, 3 * hidden, bias=config.key_bias)
+        self.qkv = Linear(hidden, 3 * hidden, bias=config.key_bias and config.has_biases)
         if not config.key_bias:
             self.query_bias = nn.Parameter(torch.zeros(hidden))
             self.value_bias = nn.Parameter(torch.zeros(hidden))
@@ -317,7 +401,7 @@ class Attention(nn.Module):
             self.position_key = nn.Linear(hidden, hidden, bias=False)
         if "p2c" in config.attention_terms:
             self.position_query = nn.Linear(hidden, hidden)
-        self.output = Linear(hidden, hidden)
+        self.output = Linear(hidden, hidden, bias=config.has_biases)
 
     def forward(
         self,
@@ -337,12 +421,16 @@ class Attention(nn.Module):
         config = self.config
         dropout = config.attention_dropout if self.training else 0.0
         heads = self.project(states, queries)
-        distances, biases = relative
+        distances, biases, rotations = relative
+        if self.rotary_base is not None:
+            rotate = rotations[self.rotary_base].apply
+            heads = Heads(rotate(heads.query), rotate(heads.key), heads.value)
         positions = None if distances is None else self._project_distances(distances)
         biases = None if biases is None else biases.to(heads.query.dtype)
         content = "c2c" in config.attention_terms
         probabilities: Sequence[Tensor] = ()
-        supported = not dropout or _supports_dropout(heads.query, causal=config.causal)
+        causal = config.causal or self.reach is not None
+        supported = not dropout or _supports_dropout(heads.query, causal=causal)
         if biases is not None:  # the fused kernels have no gradient of a bias
             supported = not (dropout or torch.is_grad_enabled())
         if output_probs or positions is not None or not content or not supported:
@@ -355,6 +443,7 @@ class Attention(nn.Module):
                 content=content,
                 positions=positions,
                 biases=biases,
+                reach=self.reach,
             )
         else:
             context = packed_attention(
@@ -364,6 +453,7 @@ class Attention(nn.Module):
                 dropout=dropout,
                 causal=config.causal,
                 biases=biases,
+                reach=self.reach,
             )
         return self.output(context), probabilities
 

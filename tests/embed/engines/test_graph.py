@@ -69,7 +69,7 @@ def test_every_pooling_dense_and_prompt_as_native(folder: Path, exported: Embedd
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("family", ["mpnet"])
+@pytest.mark.parametrize("family", ["mpnet", "modernbert"])
 def test_positions_inside_attention_are_in_the_graph(tmp_path: Path, family: str) -> None:
     folder = bare(tmp_path, family)
     graph = Embedder(folder, engine="onnx")

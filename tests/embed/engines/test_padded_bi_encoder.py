@@ -12,6 +12,7 @@ from sbert_search.embed.engines.export import PaddedBiEncoder
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.heads import Normalize
+from tests.models.encoder.small import ROTATED
 from tests.models.tiny import tiny_encoder, tiny_tokenizer
 
 IDS = torch.tensor([[5, 6, 7, 8], [9, 10, 0, 0], [11, 0, 0, 0]])
@@ -21,6 +22,7 @@ MASK = (IDS > 0).long()
 SHAPES: dict[str, dict[str, Any]] = {
     "plain": {},
     "biases of positions": {"position_buckets": 8, "initializer_range": 0.5},
+    "rotations": ROTATED,
 }
 
 

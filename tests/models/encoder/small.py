@@ -16,6 +16,17 @@ DISENTANGLED: dict[str, Any] = {
     "position_embeddings": False,
 }
 
+ROTATED: dict[str, Any] = {
+    "position_embeddings": False,
+    "gated": True,
+    "pre_norm": True,
+    "has_biases": False,
+    "rotary_base": 160_000.0,
+    "global_every": 2,
+    "local_reach": 2,
+    "local_rotary_base": 10_000.0,
+}
+
 
 def small_encoder(**changes: Any) -> Encoder:
     settings: dict[str, Any] = {

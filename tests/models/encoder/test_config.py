@@ -13,7 +13,7 @@ from sbert_search.models.encoder.config import (
     parameter_count,
     preset,
 )
-from tests.models.encoder.small import small_encoder
+from tests.models.encoder.small import ROTATED, small_encoder
 
 
 @pytest.mark.parametrize(
@@ -91,6 +91,7 @@ def test_parameters_are_as_many_as_published(name: str) -> None:
         {"attention_terms": ("c2c", "p2c"), "relative_positions": 5, "key_bias": False},
         {"attention_terms": ("c2c", "c2p"), "relative_positions": 5},
         {"position_buckets": 8},
+        ROTATED,
     ],
 )
 def test_formula_counts_the_modules(changes: dict[str, Any]) -> None:

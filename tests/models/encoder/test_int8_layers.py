@@ -25,7 +25,7 @@ from sbert_search.models.encoder.inference_layers import (
 from sbert_search.models.encoder.int8_kernels import check_int8_product
 from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.encoder.weights import save_encoder
-from tests.models.encoder.small import DISENTANGLED, small_encoder
+from tests.models.encoder.small import DISENTANGLED, ROTATED, small_encoder
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -38,6 +38,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "albert": {"layer_groups": 1, "embedding_size": 8, "activation": "gelu_tanh"},
     "electra": {"embedding_size": 8},
     "mpnet": {"position_buckets": 8},
+    "modernbert": ROTATED,
     "deberta": DISENTANGLED,
     "relu": {"activation": "relu"},
 }
