@@ -26,6 +26,7 @@ class Layout:
     parts of equal size, one under each name, in order.
     """
 
+    title: str  # name in messages and docs
     model_type: str  # value in ``config.json``
     architecture: str  # class of the encoder without a head in transformers
     prefix: str  # before the names of encoder parameters if the model has a head
@@ -92,6 +93,7 @@ _EMBEDDINGS = {
 }
 
 BERT = Layout(
+    title="BERT",
     model_type="bert",
     architecture="BertModel",
     prefix="bert.",
@@ -134,6 +136,7 @@ def _read_roberta(keys: Keys) -> dict[str, object]:
 
 ROBERTA = replace(
     BERT,
+    title="RoBERTa",
     model_type="roberta",
     architecture="RobertaModel",
     prefix="roberta.",
@@ -147,6 +150,7 @@ ROBERTA = replace(
 
 XLM_ROBERTA = replace(
     ROBERTA,
+    title="XLM-RoBERTa",
     model_type="xlm-roberta",
     architecture="XLMRobertaModel",
     defaults=_DEFAULTS | {"pad_token_id": 1},
@@ -154,6 +158,7 @@ XLM_ROBERTA = replace(
 
 MPNET = replace(
     ROBERTA,
+    title="MPNet",
     model_type="mpnet",
     architecture="MPNetModel",
     prefix="mpnet.",
@@ -249,6 +254,7 @@ def _write_modernbert(config: EncoderConfig) -> dict[str, object]:
 
 
 MODERNBERT = Layout(
+    title="ModernBERT",
     model_type="modernbert",
     architecture="ModernBertModel",
     prefix="model.",
@@ -300,6 +306,7 @@ MODERNBERT = Layout(
 
 ALBERT = replace(
     BERT,
+    title="ALBERT",
     model_type="albert",
     architecture="AlbertModel",
     prefix="albert.",
@@ -337,6 +344,7 @@ ALBERT = replace(
 )
 
 DISTILBERT = Layout(
+    title="DistilBERT",
     model_type="distilbert",
     architecture="DistilBertModel",
     prefix="distilbert.",
@@ -364,6 +372,7 @@ def _read_electra(keys: Keys) -> dict[str, object]:
 
 ELECTRA = replace(
     BERT,
+    title="ELECTRA",
     model_type="electra",
     architecture="ElectraModel",
     prefix="electra.",
@@ -416,6 +425,7 @@ def _write_deberta(config: EncoderConfig) -> dict[str, object]:
 
 DEBERTA = replace(
     BERT,
+    title="DeBERTa (v1)",
     model_type="deberta",
     architecture="DebertaModel",
     prefix="deberta.",
@@ -468,6 +478,9 @@ LAYOUTS = {
         DEBERTA,
     )
 }
+_TITLES = [layout.title for layout in LAYOUTS.values()]
+SUPPORTED = f"{', '.join(_TITLES[:-1])} and {_TITLES[-1]}"
+"""The architectures that the native encoder computes; the docs list the same ones."""
 
 
 _ACTIVATIONS = {
@@ -488,8 +501,7 @@ def encoder_settings(path: Path, keys: Keys) -> EncoderConfig:
         raise ModelError(f'{path} names no "model_type"; add it, such as "model_type": "bert".')
     if keys["model_type"] not in LAYOUTS:
         raise ModelError(
-            f"{path} is of type {keys['model_type']!r}; the native encoder supports "
-            f"{', '.join(sorted(LAYOUTS))}."
+            f"{path} is of type {keys['model_type']!r}; the native encoder supports {SUPPORTED}."
         )
     try:
         return from_settings(keys)

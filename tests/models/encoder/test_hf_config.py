@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from sbert_search.errors import ConfigError
-from sbert_search.models.encoder.layouts import from_settings, most_positions
+from sbert_search.models.encoder.layouts import SUPPORTED, from_settings, most_positions
 
 ROBERTA = {"model_type": "roberta", "max_position_embeddings": 514}
 DEBERTA = {"model_type": "deberta", "relative_attention": True, "max_position_embeddings": 64}
@@ -46,3 +48,9 @@ def test_a_value_that_the_encoder_cannot_use_is_named(
 @pytest.mark.parametrize("kind", [["bert"], {}, None, 7])
 def test_a_type_that_is_no_text_has_no_known_limit(kind: object) -> None:
     assert most_positions({"model_type": kind}) is None
+
+
+@pytest.mark.parametrize("page", ["models.md", "guides/models.md"])
+def test_the_docs_list_what_the_code_supports(page: str) -> None:
+    docs = Path(__file__).parents[3] / "docs"
+    assert SUPPORTED in (docs / page).read_text("utf-8")

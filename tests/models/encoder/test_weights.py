@@ -179,7 +179,7 @@ def test_folder_without_weights_is_no_model(folder: Path) -> None:
     ("changes", "message"),
     [
         ({"model_type": None}, 'names no "model_type"'),
-        ({"model_type": "t5"}, "is of type 't5'; the native encoder supports albert, bert"),
+        ({"model_type": "t5"}, "is of type 't5'; the native encoder supports BERT, RoBERTa"),
         ({"is_decoder": True}, "is_decoder is True; the native encoder needs False"),
         ({"hidden_act": "swish"}, "activation 'swish' is unknown; known: gelu"),
         ({"hidden_size": "24"}, "hidden_size is '24'; it must be of type int"),
