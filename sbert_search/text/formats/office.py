@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import date, datetime, time
 from pathlib import Path
 
@@ -82,7 +82,7 @@ def read_sheets(
 
 
 def _rows(
-    place: str, rows: Iterator[list[object]], numbers: Iterator[int]
+    place: str, rows: Iterator[Sequence[object]], numbers: Iterator[int]
 ) -> Iterator[RawRow | Reject]:
     header: list[str] | None = None
     for at, cells in enumerate(rows, 1):

@@ -54,6 +54,7 @@ def _workbook(path: Path, rows: list[list[object]]) -> Path:
             return f'<c t="inlineStr"><is><t>{escape(value)}</t></is></c>'
         if value is None:
             return "<c/>"
+        assert isinstance(value, datetime)
         days = (value - datetime(1899, 12, 30)).total_seconds() / 86_400
         return f'<c s="1"><v>{days}</v></c>'
 
