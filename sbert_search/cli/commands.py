@@ -106,6 +106,14 @@ COMMANDS: dict[str, Command] = {
             "sbert-search index backup my.index copy.index --json",
         ),
     ),
+    "index migrate": Command(
+        "sbert_search.cli.index.migrate:migrate",
+        examples=(
+            "sbert-search index migrate my.index --model mine/model --dry-run",
+            "sbert-search index migrate my.index --model mine/model --max-minutes 30",
+            "sbert-search index migrate my.index --rollback",
+        ),
+    ),
     "index tune": Command(
         "sbert_search.cli.index.maintain:tune",
         examples=(

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from sbert_search.embed.pipeline import EmbedBatches
     from sbert_search.index.building.build import BuildKeywords, BuildSettings
     from sbert_search.index.building.ingest import IngestReport
+    from sbert_search.index.building.migration import MigrationPlan, MigrationReport
     from sbert_search.index.building.settings import ReadKeywords, ReadSettings
     from sbert_search.index.building.sync import SyncReport
     from sbert_search.index.settings import LexicalSettings
@@ -677,6 +678,98 @@ class Index:
         memory.require(compaction.WORK_BYTES, "Compaction")
         with self.store.writer() as writer:
             writer.compact(retrain=retrain)
+
+    def migrate(
+        self,
+        model: ModelLike,
+        *,
+        switch: bool = True,
+        max_minutes: float | None = None,
+        runner: EmbedBatches | None = None,
+        **options: Unpack[EmbedderOptions],
+    ) -> MigrationReport:
+        """Embed all passages with another model while the index is used, then switch to it.
+
+        Searches and updates go on with the present model until one commit switches to the new one.
+        New vectors are committed while they are made, so the same call resumes an interrupted
+        migration. The old vectors stay, for `roll_back`, until `drop_unused_vectors`.
+
+        Args:
+            model: As for `build`.
+            switch: Whether to switch to the model; False: only make its vectors.
+            max_minutes: Time after which to stop at a commit; None: no limit.
+            runner: As for `build`.
+            options: Options for opening a model by name; see `Embedder`.
+
+        Raises:
+            ConfigError: The index has the vectors of this model already.
+            ModelMismatch: A migration to another model has begun.
+            IndexStoreError: The model would cut off a passage, a document has no text, or the
+                vectors of the model before are still there.
+            IndexLocked: Another process is writing for longer than ``wait_s``.
+
+        Example:
+            >>> index = Index.from_texts(["a river", "a mill"], model="hashing")
+            >>> index.migrate("hashing:64").switched
+            True
+            >>> index.identity.name
+            'hashing:64'
+        """
+        from sbert_search.embed.pipeline import embed_batches
+        from sbert_search.index.building.migration import migrate
+
+        return migrate(
+            self,
+            model,
+            options,
+            switch=switch,
+            max_minutes=max_minutes,
+            embed=runner or embed_batches,
+        )
+
+    def plan_migration(self, model: ModelLike, **options: Unpack[EmbedderOptions]) -> MigrationPlan:
+        """Predict time and space of `migrate` from a sample of the passages; change nothing.
+
+        Args:
+            model: As for `build`.
+            options: As for `migrate`.
+
+        Raises:
+            IndexStoreError: The model would cut off a passage.
+
+        Example:
+            >>> index = Index.from_texts(["a river", "a mill"], model="hashing")
+            >>> index.plan_migration("hashing:64").changes["dim"]
+            (384, 64)
+        """
+        from sbert_search.index.building.migration import plan_migration
+
+        return plan_migration(self, model, options)
+
+    def roll_back(self, **options: Unpack[EmbedderOptions]) -> MigrationReport:
+        """Switch back to the model before `migrate`, which first embeds the rows added since.
+
+        The vectors of the new model stay: `migrate` to it again only embeds rows added since.
+
+        Args:
+            options: Options for opening the model, if there are such rows; see `Embedder`.
+
+        Raises:
+            IndexStoreError: The index was not migrated, or the old vectors were dropped.
+        """
+        from sbert_search.index.building.migration import roll_back
+
+        return roll_back(self, options)
+
+    def drop_unused_vectors(self) -> list[str]:
+        """Remove the vectors of the model before a migration, or of one that has not switched.
+
+        Returns:
+            Names of the models whose vectors were removed.
+        """
+        from sbert_search.index.building.migration import drop_unused
+
+        return drop_unused(self)
 
     def backup(self, target: str | Path) -> None:
         """Copy the newest state to a new folder; on the same disk, as hard links if possible.

@@ -132,7 +132,8 @@ class IndexStore:
             raise NotAnIndex(
                 f"{self.path} now holds another index, {how} shards. Open the index again."
             )
-        for name in ("identity", "metric", "dim", "dtype"):
+        is_migrated = self.snapshot.settings.digest in newest.manifest.earlier
+        for name in () if is_migrated else ("identity", "metric", "dim", "dtype"):
             if getattr(newest.settings, name) != getattr(self.snapshot.settings, name):
                 is_model = name == "identity"
                 kind, what = (ModelMismatch, "model") if is_model else (IndexStoreError, name)

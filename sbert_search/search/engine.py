@@ -150,7 +150,8 @@ class SearchEngine:
         self._threads = Threads(usable_cores())
         self._model_options: CheckedOptions = {"allow_inexact": allow_inexact, **options}
         self._loading = Lock()
-        self.opened: TextEmbedder | None = None
+        self._models: dict[str, TextEmbedder] = {}  # opened ones, by `VectorSettings.digest`
+        self._digest = self.index.state.settings.digest  # of the model that ``embedder`` names
         self._has_embedder = not (embedder is None or isinstance(embedder, (str, Path)))
         if self._has_embedder:
             self.load_model()
@@ -166,6 +167,11 @@ class SearchEngine:
         """The model, checked against the index. The first access opens the model."""
         return self.load_model()
 
+    @property
+    def opened(self) -> TextEmbedder | None:
+        """The model that was opened last; None: no search has needed one yet."""
+        return next(reversed(self._models.values()), None)
+
     def load_model(self) -> TextEmbedder:
         """Open the model now and not at the first query.
 
@@ -173,11 +179,27 @@ class SearchEngine:
             ModelError: The model cannot be opened.
             ModelMismatch: The model is not the one that built the index.
         """
+        return self._model_of(self.index.state)
+
+    def _model_of(self, state: Snapshot) -> TextEmbedder:
+        """Open the model that made the vectors of a state, which a migration may have changed."""
+        from sbert_search.index.building.model_check import open_matching
+
+        digest = state.settings.digest
         with self._loading:
-            if self.opened is None:
-                options = self._model_options
-                self.opened = self.index.matching_embedder(self._model, named=False, **options)
-            return self.opened
+            if opened := self._models.get(digest):
+                return opened
+            self.index.require_finished()
+            model = self._model if digest == self._digest or self._has_embedder else None
+            options: CheckedOptions = {**self._model_options}
+            allow_inexact, quick = options.pop("allow_inexact"), options.pop("quick", False)
+            opened = open_matching(
+                state, model, options, allow_inexact=allow_inexact, quick=quick, named=False
+            )
+            # Searches of the state before a migration may still run; older models are closed.
+            kept = list(self._models.items())[-1:]
+            self._models = dict([*kept, (digest, opened)])
+            return opened
 
     def refresh(self) -> bool:
         """Move to the newest committed state of the index; return whether there was a newer one."""
@@ -498,7 +520,8 @@ class SearchEngine:
         snapshot = self._state()
         checked, options = checked_queries(snapshot, queries, vectors, options, needs_text)
         # With given vectors, the model is not opened only to choose sentences.
-        embedder = self.load_model if vectors is None or self._has_embedder else None
+        may_embed = vectors is None or self._has_embedder
+        embedder = partial(self._model_of, snapshot) if may_embed else None
         read = partial(page_hits, reader=self.reader, highlight=highlight, embedder=embedder)
         for asked in query_blocks(snapshot, checked, options, HITS_AT_ONCE):
             state = snapshot.for_queries()
@@ -539,7 +562,7 @@ class SearchEngine:
     ) -> list[Retrieved]:
         """Find documents for each query; without a reranker, order them and keep the page."""
         with self._turns:
-            block = retrieve(state, asked, options, self.load_model)
+            block = retrieve(state, asked, options, partial(self._model_of, state))
             return block if self.reranker else order_page(state, block, options, None)
 
     def _options(

@@ -262,6 +262,10 @@ def _facts(report: IndexInfo) -> dict[str, object]:
         from sbert_search.index.tuning.tune import verdict
 
         facts["tuned"] = verdict(report.tuning)
+    if model := report.migrating_to:
+        facts["migration"] = f"to {model}; {report.without_vectors:,} passages are left"
+    if model := report.migrated_from:
+        facts["model before"] = f"{model}, which lacks {report.without_vectors:,} passages"
     if report.advice:
         facts["advice"] = f"`index compact`: {report.advice}"
     return facts

@@ -265,7 +265,7 @@ def build_from(
     embedder = open_model() if open_model else None
     settings.chunking(embedder)  # refuses a size that the model cannot read
     require_memory()
-    fixed = _vector_settings(settings, embedder, dim_of(survey.dim, embedder))
+    fixed = vector_settings(settings, embedder, dim_of(survey.dim, embedder))
     faiss_build.require_possible(fixed)
     faiss_build.require_memory(fixed, min(survey.rows, SEGMENT_ROWS))
     start = BuildCursor(
@@ -378,7 +378,7 @@ def create_index(
     else:
         refuse_model_options(options)
     settings.chunking(embedder)  # refuses a size that the model cannot read
-    fixed = _vector_settings(settings, embedder, int(dim))
+    fixed = vector_settings(settings, embedder, int(dim))
     faiss_build.require_possible(fixed)
     settings = replace(settings, predicted_by=settings.predicted.hashes)
     cursor = BuildCursor(source_sha256="", rows=0, settings=settings.stored_values(), finished=True)
@@ -497,8 +497,8 @@ def _differences(manifest: Manifest, empty: Manifest) -> str:
     return " and ".join(name for name, differs in differing.items() if differs)
 
 
-def _vector_settings(
-    settings: BuildSettings, embedder: TextEmbedder | None, dim: int
+def vector_settings(
+    settings: BuildSettings | VectorSettings, embedder: TextEmbedder | None, dim: int
 ) -> VectorSettings:
     """Return the settings of the index; without an embedder, its vectors are given."""
     identity = _identity(embedder) if embedder else no_model(dim, settings.metric).to_mapping()

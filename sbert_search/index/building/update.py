@@ -13,7 +13,7 @@ from sbert_search.config import require_known
 from sbert_search.embed.arguments import CheckedOptions, ModelLike
 from sbert_search.embed.delegation import LazyEmbedder
 from sbert_search.embed.protocol import TextEmbedder
-from sbert_search.errors import ConfigError, SbertSearchError
+from sbert_search.errors import ConfigError, ModelMismatch, SbertSearchError
 from sbert_search.index.building.build import note_resume_on_interrupt
 from sbert_search.index.building.given_vectors import (
     refuse_model_options,
@@ -91,6 +91,11 @@ def update(
     embedder = _embedder_of(index, has_vectors, may_embed, model, settings, options)
     with note_resume_on_interrupt(index.store), index.store.writer() as writer:
         index.require_finished()
+        if writer.snapshot.settings.digest != stored.digest:
+            raise ModelMismatch(
+                f"{index.path} was switched to {index.identity.name} while this update was read; "
+                "run it again."
+            )
         note_columns(writer.snapshot, survey.columns)
         writer.add_columns(survey.columns)
         return ingest(

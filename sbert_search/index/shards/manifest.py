@@ -123,6 +123,7 @@ class UnionManifest(Manifest):
             tombstones=tuple(tombstone for shard in shards for tombstone in shard.tombstones),
             build=first.build,
             tuning=first.tuning,
+            earlier=first.earlier,
         )
 
 

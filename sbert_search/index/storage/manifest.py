@@ -43,12 +43,13 @@ TEMPORARY = NAME + ".tmp"  # the new manifest, before a commit renames it
 LOCK = "LOCK"
 FOLDERS = ("seg", "del", "ann", "lex")
 FORMAT = "sbert-search index"
-VERSION = 5  # raised by each change of the format; only this version is read
+VERSION = 6  # raised by each change of the format; only this version is read
 MAX_BYTES = 64 << 20  # of the file; the rest of a longer file is not read, so its hash is wrong
 OPEN_TRIES = 5  # attempts to open a state while compactions remove its files
 MAX_ROWS = 1 << 62  # row numbers that an index may ever use
 MAX_FILES = 10**11  # file numbers that an index may ever use
 FIRST_SET = "v1"  # the set of vectors of a new index
+SET_NAME = re.compile(r"v[1-9]\d{0,8}")
 BM25 = "bm25"  # the set of postings of lexical search
 FILE_NAME = re.compile(
     r"seg/\d{6,12}\.(docs\.arrow|vec\.npy|ids\.npy)|del/\d{6,12}\.npy|ann/\d{6,12}\.faiss"
@@ -101,6 +102,12 @@ class VectorSettings:
     # Mean cosine of unrelated texts, by which hybrid search maps the cosines of the model; 0: not
     # measured, as for vectors that were given without a model.
     unrelated_cosine: float = 0.0
+
+    @property
+    def digest(self) -> str:
+        """Hash of what makes vectors comparable: their model, dimension, metric and type."""
+        kind = [dict(self.identity), self.dim, self.metric, self.dtype]
+        return hashlib.sha256(json.dumps(kind, sort_keys=True).encode()).hexdigest()
 
     def __post_init__(self) -> None:
         if not 1 <= self.dim <= 65_536:
@@ -249,10 +256,29 @@ class BuildCursor:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Filling:
+    """The vectors that a migration has made so far for the one segment that it is working on."""
+
+    vectors: str  # name of the set
+    docs: str  # docs file of the segment
+    pieces: tuple[FileRecord, ...]  # vectors of the first rows, one file after the other
+    rows: tuple[int, ...]  # number of rows of each piece
+    max_norm: float  # largest norm of a vector
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows that have their vectors."""
+        return sum(self.rows)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Manifest:
     """One state of an index.
 
-    Each set of vectors holds a vector for each row; searches and updates use the set ``active``.
+    Searches and updates use the set of vectors ``active``, which has a vector for each row. While a
+    migration fills another set, and until it is finished, some segments lack the other set. The
+    names of sets are v1, v2 and so on: a set behind the active one is being filled, one before it
+    belongs to the model before.
     """
 
     format: str = FORMAT
@@ -269,9 +295,16 @@ class Manifest:
     tombstones: tuple[TombstoneRecord, ...] = ()
     build: BuildCursor | None = None
     tuning: Tuning | None = None
+    filling: Filling | None = None
+    # Digests of the sets that were active before, oldest first. A reader that has one of them open
+    # may move on to this state.
+    earlier: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         models = {model.vectors for model in self.query_models.values()}
+        for name in self.vectors:
+            if not SET_NAME.fullmatch(name):
+                raise ConfigError(f"{name!r} is not the name of a set of vectors.")
         for name in sorted({self.active, *models} - self.vectors.keys()):
             raise ConfigError(f"there is no set of vectors {name!r}.")
         for segment in self.segments:
@@ -319,6 +352,16 @@ class Manifest:
         """The settings of lexical search; None: the index has no postings for it."""
         return self.postings.get(BM25)
 
+    @property
+    def pending(self) -> str | None:
+        """The set of vectors that a migration fills; None: no migration is under way."""
+        return next((name for name in self.vectors if _number(name) > _number(self.active)), None)
+
+    @property
+    def previous(self) -> str | None:
+        """The set of vectors of the model before; None: there is none, or it was dropped."""
+        return next((name for name in self.vectors if _number(name) < _number(self.active)), None)
+
     def with_settings(self, settings: VectorSettings) -> Manifest:
         """Return this state with other settings of the active set of vectors."""
         return dataclasses.replace(self, vectors={**self.vectors, self.active: settings})
@@ -348,7 +391,8 @@ class Manifest:
     def files(self) -> tuple[FileRecord, ...]:
         """Every file that this state refers to."""
         of_segments = (file for segment in self.segments for file in segment.files)
-        return (*of_segments, *(tombstone.file for tombstone in self.tombstones))
+        pieces = self.filling.pieces if self.filling else ()
+        return (*of_segments, *pieces, *(tombstone.file for tombstone in self.tombstones))
 
     @property
     def faiss_files(self) -> tuple[FileRecord, ...]:
@@ -370,6 +414,10 @@ class Manifest:
     def size_bytes(self) -> int:
         """Bytes of all files of this state."""
         return sum(file.size_bytes for file in self.files)
+
+
+def _number(name: str) -> int:
+    return int(name[1:])
 
 
 def encode(state: DataclassInstance) -> bytes:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,6 +40,8 @@ class SegmentPart:
     docs: pa.Table  # rows of the docs file, with its schema (`columns.schema`)
     vectors: NDArray[np.floating]  # finite, (n_rows, dim), in the type in which they are stored
     max_norm: float | None = None  # largest norm of the vectors; None: not known yet
+    # Vectors of sets that are not in use, by the name of the set.
+    others: Mapping[str, NDArray[np.floating]] = field(default_factory=dict)
 
 
 def write_segment(
@@ -49,29 +53,38 @@ def write_segment(
     n_rows: int,
     manifest: Manifest,
     batch_rows: int = BATCH_ROWS,
+    others: Mapping[str, int] = MappingProxyType({}),
 ) -> SegmentRecord:
     """Write the files of a segment (documents, vectors, ids) part by part.
 
     ``parts`` have at least one row each, in ascending order, and ``n_rows`` rows together;
     ``table`` is the id table of all their documents; columns and set of vectors are those of
-    ``manifest``. While the next part is read, memory holds only
-    those rows of earlier parts that wait for a full Arrow batch.
+    ``manifest``. ``others`` are the further sets that all parts have, each with an unused file
+    number. While the next part is read, memory holds only those rows of earlier parts that wait for
+    a full Arrow batch.
     """
-    settings, schema = manifest.settings, columns_of.schema(manifest.columns)
-    first, last, max_norm = -1, -1, 0.0
-    with (
-        files.NewFile(folder / f"seg/{number:06d}.docs.arrow") as docs_file,
-        files.NewFile(folder / f"seg/{number:06d}.vec.npy") as vectors_file,
-    ):
+    schema = columns_of.schema(manifest.columns)
+    first, last = -1, -1
+    numbers = {manifest.active: number, **others}
+    norms = dict.fromkeys(numbers, 0.0)
+    with ExitStack() as stack:
+        docs_file = stack.enter_context(files.NewFile(folder / f"seg/{number:06d}.docs.arrow"))
         batches = BatchWriter(docs_file, schema, batch_rows)
-        vectors_file.write(npy.header(settings.dtype, (n_rows, settings.dim)))
+        vector_files = {
+            name: stack.enter_context(files.NewFile(folder / f"seg/{at:06d}.vec.npy"))
+            for name, at in numbers.items()
+        }
+        for name, file in vector_files.items():
+            stored = manifest.vectors[name]
+            file.write(npy.header(stored.dtype, (n_rows, stored.dim)))
         for part in parts:
             rows = part.docs.column("row")
             first, last = (first if first >= 0 else rows[0].as_py()), rows[-1].as_py()
             batches.write(part.docs)
-            vectors_file.write(np.ascontiguousarray(part.vectors))
-            norm = largest_norm(part.vectors) if part.max_norm is None else part.max_norm
-            max_norm = max(max_norm, norm)
+            for name, vectors in {manifest.active: part.vectors, **part.others}.items():
+                vector_files[name].write(np.ascontiguousarray(vectors))
+                known = part.max_norm if name == manifest.active else None
+                norms[name] = max(norms[name], largest_norm(vectors) if known is None else known)
             del part, rows  # frees their memory before the next part is read
         batches.close()
     ids_file = npy.write(folder / f"seg/{number:06d}.ids.npy", table)
@@ -82,7 +95,10 @@ def write_segment(
         n_docs=table.shape[1],
         columns=dict(manifest.columns),
         docs=record_of(docs_file),
-        vectors={manifest.active: VectorFiles(file=record_of(vectors_file), max_norm=max_norm)},
+        vectors={
+            name: VectorFiles(file=record_of(file), max_norm=norms[name])
+            for name, file in vector_files.items()
+        },
         ids=record_of(ids_file),
     )
 
@@ -203,16 +219,21 @@ def _stored_vectors(
 ) -> NDArray[np.floating]:
     vectors = np.asarray(batch.vectors)[kept_passages]
     _check_finite(vectors, batch, kept_passages, "; the model fails on its text")
-    if settings.metric == "cosine":
-        norms = norms_of(vectors)
-        units = divide_by_norms(vectors, norms)
-        vectors = stored_units(vectors, units, norms, settings.dtype)
-    with np.errstate(over="ignore"):  # an overflow gives infinity, which is checked below
-        vectors = vectors.astype(settings.dtype)
+    vectors = as_stored(vectors, settings)
     remedy = "; build the index with --dtype float32" if settings.dtype == "float16" else ""
     too_large = f" as {settings.dtype}: a component is too large for this type{remedy}"
     _check_finite(vectors, batch, kept_passages, too_large)
     return vectors
+
+
+def as_stored(vectors: NDArray[np.floating], settings: VectorSettings) -> NDArray[np.floating]:
+    """Return finite vectors (n, dim) as an index stores them; a large one may become infinite."""
+    if settings.metric == "cosine":
+        norms = norms_of(vectors)
+        units = divide_by_norms(vectors, norms)
+        vectors = stored_units(vectors, units, norms, settings.dtype)
+    with np.errstate(over="ignore"):
+        return vectors.astype(settings.dtype)
 
 
 def _check_finite(

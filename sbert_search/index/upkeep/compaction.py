@@ -10,9 +10,11 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from sbert_search.base.progress import Advance, progress
 from sbert_search.index.dense import faiss_build
@@ -23,9 +25,10 @@ from sbert_search.index.settings import MIN_ANN_ROWS
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage import columns as columns_of
 from sbert_search.index.storage import ids
+from sbert_search.index.storage import segments as npy
 from sbert_search.index.storage.manifest import ColumnType, Manifest, SegmentRecord
 from sbert_search.index.storage.segment_writer import SegmentPart, write_segment
-from sbert_search.index.storage.segments import BATCH_ROWS, Segment
+from sbert_search.index.storage.segments import BATCH_ROWS, Segment, open_checked
 from sbert_search.index.storage.transaction import Transaction
 from sbert_search.index.upkeep.merge_policy import Group, lacks_ann
 
@@ -171,6 +174,7 @@ def _merged(work: Transaction, snapshot: Snapshot, group: Group) -> SegmentRecor
     ]
     for segment, _ in sources:
         segment.verify()
+    others = [_other_vectors(work, snapshot.manifest.segments[i]) for i in group.members]
     tables = [_live_ids(segment, live) for segment, live in sources]
     n_rows = sum(segment.n_rows if live is None else int(live.sum()) for segment, live in sources)
     if n_rows == 0:
@@ -180,13 +184,17 @@ def _merged(work: Transaction, snapshot: Snapshot, group: Group) -> SegmentRecor
             work.folder,
             work.new_number(),
             _counted(
-                chain.from_iterable(_parts(segment, live, columns) for segment, live in sources),
+                chain.from_iterable(
+                    _parts(segment, live, columns, own)
+                    for (segment, live), own in zip(sources, others, strict=True)
+                ),
                 advance,
             ),
             table=ids.make_table(*np.concatenate(tables, axis=1)),
             n_rows=n_rows,
             manifest=snapshot.manifest,
             batch_rows=_batch_rows([segment for segment, _ in sources]),
+            others={name: work.new_number() for name in others[0]},
         )
     if snapshot.manifest.lexical is None:
         return record
@@ -206,20 +214,36 @@ def _merged(work: Transaction, snapshot: Snapshot, group: Group) -> SegmentRecor
 
 
 def _parts(
-    segment: Segment, live: Live, columns: Mapping[str, ColumnType]
+    segment: Segment,
+    live: Live,
+    columns: Mapping[str, ColumnType],
+    others: Mapping[str, NDArray[np.floating]] = MappingProxyType({}),
 ) -> Iterator[SegmentPart]:
-    """Read the live rows of a segment, piece by piece."""
+    """Read the live rows of a segment, piece by piece, with ``others``, vectors of other sets."""
     schema = columns_of.schema(columns)
     for start, batch in _pieces(segment):
-        vectors = segment.vectors[start : start + batch.num_rows]
+        rows = slice(start, start + batch.num_rows)
+        vectors, more = segment.vectors[rows], {name: own[rows] for name, own in others.items()}
         if live is not None:
-            marks = live[start : start + batch.num_rows]
+            marks = live[rows]
             batch, vectors = batch.filter(pa.array(marks)), vectors[marks]
-        part = SegmentPart(_conformed(pa.Table.from_batches([batch]), schema), vectors)
-        del batch, vectors
+            more = {name: own[marks] for name, own in more.items()}
+        docs = _conformed(pa.Table.from_batches([batch]), schema)
+        part = SegmentPart(docs, vectors, others=more)
+        del batch, vectors, docs, more
         if len(part.vectors):
             yield part
         del part  # frees its memory before the next part is read
+
+
+def _other_vectors(work: Transaction, record: SegmentRecord) -> dict[str, NDArray[np.floating]]:
+    """Open the vectors of a segment in the sets that are not in use, and check their hashes."""
+    opened = {}
+    for name in record.vectors.keys() - {work.old.active}:
+        file, settings = record.vectors[name].file, work.old.vectors[name]
+        view = open_checked(work.folder, file, hash_up_to=file.size_bytes)
+        opened[name] = npy.read(view, file.name, settings.dtype, (record.n_rows, settings.dim))
+    return opened
 
 
 def _counted(parts: Iterable[SegmentPart], advance: Advance) -> Iterator[SegmentPart]:

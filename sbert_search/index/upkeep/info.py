@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sbert_search.index.dense.faiss_runtime import FaissIndex, import_faiss
 from sbert_search.index.settings import LexicalSettings, Tuning
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.index.storage.manifest import ColumnType
+from sbert_search.index.storage.manifest import ColumnType, Manifest
 from sbert_search.index.upkeep.merge_policy import advice
 from sbert_search.records import RowCounts
 
@@ -49,6 +49,9 @@ class IndexInfo:
         tuning: Result of the last tuning; None if the index was not tuned.
         advice: The reason to compact the index, or "".
         shards: Number of shards; None: the index is not sharded.
+        migrating_to: Name of the model of a migration that has not switched yet, or "".
+        migrated_from: Name of the model before, whose vectors are still there, or "".
+        without_vectors: Number of live passages without a vector of that other model.
 
     Example:
         >>> info = Index.open("my.index").info()
@@ -81,6 +84,9 @@ class IndexInfo:
     tuning: Tuning | None
     advice: str
     shards: int | None = None
+    migrating_to: str = ""
+    migrated_from: str = ""
+    without_vectors: int = 0
 
 
 def describe(snapshot: Snapshot) -> IndexInfo:
@@ -114,7 +120,18 @@ def describe(snapshot: Snapshot) -> IndexInfo:
         root=(build.root or "") if build else "",
         tuning=manifest.tuning,
         advice=advice(snapshot),
+        migrating_to=_model_name(manifest, manifest.pending),
+        migrated_from=_model_name(manifest, manifest.previous),
+        without_vectors=sum(
+            snapshot.n_live(i)
+            for i, record in enumerate(manifest.segments)
+            if len(record.vectors) < len(manifest.vectors)
+        ),
     )
+
+
+def _model_name(manifest: Manifest, name: str | None) -> str:
+    return str(manifest.vectors[name].identity.get("name", "")) if name else ""
 
 
 N_PROBES = 200  # passages whose vectors are the queries that measure the recall

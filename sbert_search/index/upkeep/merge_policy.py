@@ -18,6 +18,8 @@ replaced document; the other rows are live. An update ends with these merges:
   the rows outside FAISS get a FAISS index of their own as soon as there are 50,000 of them.
   In one of n shards, 50,000 / n rows suffice.
 
+Only segments with vectors in the same sets are merged, so that a migration embeds no row twice.
+
 docs/decisions.md: Updates merge segments when they end.
 
 Source: Bentley & Saxe 1980, Decomposable searching problems I (the logarithmic method), section 2.
@@ -25,7 +27,7 @@ Source: Bentley & Saxe 1980, Decomposable searching problems I (the logarithmic 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from sbert_search.index.settings import MIN_ANN_ROWS
@@ -100,7 +102,7 @@ def groups_for_compaction(snapshot: Snapshot) -> list[Group]:
     parts = _parts(snapshot)
     return [
         group
-        for group in _neighbours(parts, stand_alone=[False] * len(parts))
+        for group in _alike(snapshot, _neighbours(parts, stand_alone=[False] * len(parts)))
         if len(group.members) > 1 or parts[group.start].n_live < parts[group.start].n_rows
     ]
 
@@ -111,7 +113,8 @@ def groups_after_commit(snapshot: Snapshot) -> list[Group]:
     Otherwise merging waits for its end. Segments with a FAISS file are not rewritten.
     """
     parts = _parts(snapshot)
-    groups = list(_neighbours(parts, stand_alone=[part.has_ann for part in parts]))
+    alone = [part.has_ann for part in parts]
+    groups = list(_alike(snapshot, _neighbours(parts, stand_alone=alone)))
     if len(parts) - len(groups) < MIN_REMOVED:
         return []
     merged = [group for group in groups if len(group.members) > 1]
@@ -123,6 +126,7 @@ def groups_after_update(snapshot: Snapshot, n_shards: int = 1) -> list[Group]:
     parts = _parts(snapshot)
     tail = max([i + 1 for i, part in enumerate(parts) if part.has_ann], default=0)
     merged = _for_faiss(parts, tail, snapshot, n_shards) or _tiered(parts, tail)
+    merged = [group for group in _alike(snapshot, merged) if len(group.members) > 1]
     return _in_order([*merged, *_too_dead(parts, merged, and_ann=True)])
 
 
@@ -176,6 +180,23 @@ def _neighbours(parts: Sequence[_Part], stand_alone: Sequence[bool]) -> Iterator
         size += n_live
     if parts:
         yield Group(start, len(parts))
+
+
+def _alike(snapshot: Snapshot, groups: Iterable[Group]) -> Iterator[Group]:
+    """Split groups where their segments have vectors in different sets, during a migration.
+
+    The segment that a migration is working on stays alone.
+    """
+    manifest = snapshot.manifest
+    docs = manifest.filling.docs if manifest.filling else ""
+    kinds = [(r.vectors.keys(), r.docs.name == docs) for r in manifest.segments]
+    for group in groups:
+        start = group.start
+        for i in group.members[1:]:
+            if kinds[i] != kinds[i - 1]:
+                yield Group(start, i, extend=group.extend and start == group.start)
+                start = i
+        yield Group(start, group.stop, extend=group.extend and start == group.start)
 
 
 def _in_order(groups: Sequence[Group]) -> list[Group]:

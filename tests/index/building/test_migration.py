@@ -1,0 +1,240 @@
+"""Migrations to another model: what is found before, while and after they run."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sbert_search import Index, SearchEngine
+from sbert_search.embed.hashing import HashingEmbedder
+from sbert_search.embed.pipeline import EmbeddedBatch, embed_batches
+from sbert_search.errors import ConfigError, IndexStoreError, ModelMismatch
+from sbert_search.index.building import migration
+from sbert_search.index.settings import IndexSpec
+from sbert_search.index.upkeep.check import check
+from tests.faults import FULL
+
+OLD, NEW = "hashing:24", "hashing:40"
+WORDS = "river mill wheel stone bread moon grain field harbour lamp coin violin".split()  # noqa: SIM905
+QUERIES = ["river mill", "moon coin lamp", "bread"]
+
+
+@pytest.fixture(autouse=True)
+def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(migration, "PIECE_ROWS", 3)
+    monkeypatch.setattr(migration, "COMMIT_S", 0.0)
+
+
+def rows(n: int, rng: random.Random, ids: int = 40) -> list[dict[str, object]]:
+    return [
+        {"_id": f"d{rng.randrange(ids)}-{i}", "text": " ".join(rng.choices(WORDS, k=9))}
+        for i in range(n)
+    ]
+
+
+def answers(index: Index, model: str | None = None) -> list[list[tuple[str, float]]]:
+    engine = SearchEngine(index, model)
+    found = engine.search_many(QUERIES, 100, mode="dense", syntax="plain")
+    return [[(hit.doc_id, hit.score) for hit in hits] for hits in found]
+
+
+def require_as_built(index: Index, model: str) -> None:
+    """Compare the answers with those of a new index of the same documents, bit for bit."""
+    assert index.identity.name == model
+    documents = [{"_id": d.doc_id, "text": d.text} for d in index]
+    if documents:
+        assert answers(index) == answers(Index.build(documents, model=model))
+
+
+def require_sound(path: Path) -> None:
+    report = check(path)
+    assert (report.problems, report.strays) == ((), ())
+
+
+def stopping(after: int, between: Callable[[], object] = lambda: None) -> Any:
+    """Return a runner that calls ``between`` for each batch, and is interrupted after some."""
+
+    def embed(*args: Any, **options: Any) -> Generator[EmbeddedBatch[Any]]:
+        for n, batch in enumerate(embed_batches(*args, **options)):
+            if n == after:
+                raise KeyboardInterrupt
+            between()
+            yield batch
+
+    return embed
+
+
+@pytest.mark.parametrize("n_shards", [None, 3])
+def test_a_migrated_index_answers_as_one_built_by_the_new_model(
+    tmp_path: Path, n_shards: int | None
+) -> None:
+    index = Index.build(
+        rows(50, random.Random(1)), out=tmp_path / "i", model=OLD, n_shards=n_shards
+    )
+    index.upsert(rows(9, random.Random(2)))
+    index.delete([next(iter(index)).doc_id])
+    engine, before = SearchEngine(tmp_path / "i"), answers(index)
+    assert engine.search("river", mode="dense").commit == index.state.manifest.generation
+    report = index.migrate(NEW)
+    assert (report.switched, report.left, report.embedded) == (True, 0, len(index))
+    require_as_built(index, NEW)
+    assert engine.refresh()
+    found = engine.search_many(QUERIES, 100, mode="dense", syntax="plain")
+    assert [[(h.doc_id, h.score) for h in hits] for hits in found] == answers(index) != before
+    require_sound(tmp_path / "i")
+
+    index.upsert([{"_id": "late", "text": "river violin"}])
+    report = index.roll_back()
+    assert (report.switched, report.embedded) == (True, 1)
+    require_as_built(index, OLD)
+    assert index.migrate(NEW).embedded == 0
+    assert index.drop_unused_vectors() == [OLD]
+    require_as_built(index, NEW)
+    with pytest.raises(IndexStoreError, match="has no vectors of a model before"):
+        index.roll_back()
+    assert engine.refresh()
+    assert engine.search("late river violin", mode="dense")[0].doc_id == "late"
+    require_sound(tmp_path / "i")
+
+
+def test_searches_and_updates_go_on_while_a_migration_runs(tmp_path: Path) -> None:
+    index = Index.build(rows(40, random.Random(3)), out=tmp_path / "i", model=OLD)
+    other, rng, n_asked = Index.open(tmp_path / "i"), random.Random(4), 0
+
+    def use() -> None:
+        nonlocal n_asked
+        n_asked += 1
+        if n_asked < 12:
+            other.upsert(rows(2, rng))
+            other.delete([rng.choice(list(other)).doc_id])
+            require_as_built(other, OLD)
+            require_sound(tmp_path / "i")
+
+    index.migrate(NEW, runner=stopping(1000, use))
+    assert n_asked > 15
+    require_as_built(index, NEW)
+    with pytest.raises(ModelMismatch):
+        other.upsert(rows(1, rng), model=OLD)
+    other.refresh()
+    require_as_built(other, NEW)
+
+
+def test_an_interrupted_migration_resumes_to_the_same_bytes(tmp_path: Path) -> None:
+    def vectors(path: Path, after: int | None) -> bytes:
+        index = Index.build(rows(40, random.Random(5)), out=path, model=OLD)
+        if after is not None:
+            for _ in range(20):
+                with pytest.raises(KeyboardInterrupt):
+                    index.migrate(NEW, runner=stopping(after))
+                after += 1
+                require_as_built(Index.open(path), OLD)
+                if after == 4:
+                    break
+        Index.open(path).migrate(NEW)
+        (segment,) = Index.open(path).state.segments
+        return np.asarray(segment.vectors).tobytes()
+
+    assert vectors(tmp_path / "a", None) == vectors(tmp_path / "b", 1)
+
+
+def test_a_migration_is_refused_where_it_would_do_harm(tmp_path: Path) -> None:
+    index = Index.build(rows(10, random.Random(6)), out=tmp_path / "i", model=OLD)
+    with pytest.raises(ConfigError, match="has the vectors of hashing:24"):
+        index.migrate(OLD)
+    with pytest.raises(IndexStoreError, match="reads 4 tokens, and would cut off a passage"):
+        index.migrate(HashingEmbedder(40, max_len=4))
+    assert index.migrate(NEW, switch=False).switched is False
+    require_as_built(index, OLD)
+    with pytest.raises(ModelMismatch, match="A migration to hashing:40 has begun"):
+        index.migrate("hashing:56")
+    assert index.drop_unused_vectors() == [NEW]
+    assert index.migrate("hashing:56").switched
+    with pytest.raises(IndexStoreError, match="still holds the vectors of the model before"):
+        index.migrate(NEW)
+    blank = Index.from_vectors(np.eye(3, dtype=np.float32), out=tmp_path / "v")
+    with pytest.raises(IndexStoreError, match="has no text to embed"):
+        blank.migrate(NEW)
+
+
+def test_a_faiss_index_is_made_for_the_new_vectors_or_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("upkeep.merge_policy", "upkeep.compaction"):
+        monkeypatch.setattr(f"sbert_search.index.{module}.MIN_ANN_ROWS", 20)
+    texts = rows(60, random.Random(7))
+    spec = IndexSpec(factory="HNSW8,Flat")
+    index = Index.build(texts, out=tmp_path / "i", model=OLD, spec=spec)
+    index.migrate(NEW)
+    assert [ann is not None for ann in index.state.anns] == [True]
+    assert index.state.anns[0].record.name == index.state.manifest.faiss_files[0].name  # type: ignore[union-attr]
+    index.roll_back()
+    assert [ann is not None for ann in index.state.anns] == [True]
+
+
+class Program:
+    """Random changes to an index, and what it should then hold."""
+
+    def __init__(self, path: Path, rng: random.Random) -> None:
+        self.path, self.rng = path, rng
+        shards = rng.choice([None, None, 2])
+        texts = rows(rng.randrange(1, 20), rng)
+        self.index = Index.build(texts, out=path, model=OLD, n_shards=shards)
+        self.truth = {document.doc_id: document.text for document in self.index}
+        self.model, self.reader = OLD, SearchEngine(path)
+
+    def add(self) -> None:
+        new = rows(self.rng.randrange(1, 8), self.rng, ids=6)
+        self.index.upsert(new)
+        self.truth |= {str(row["_id"]): str(row["text"]) for row in new}
+
+    def delete(self) -> None:
+        gone = self.rng.sample(sorted(self.truth), self.rng.randrange(len(self.truth) + 1))
+        self.index.delete(gone)
+        for doc_id in gone:
+            del self.truth[doc_id]
+
+    def compact(self) -> None:
+        self.index.compact()
+
+    def migrate(self, after: int = 1000) -> None:
+        if self.model == OLD:
+            try:
+                self.index.migrate(NEW, runner=stopping(after))
+                self.model = NEW
+            except KeyboardInterrupt:
+                self.index = Index.open(self.path)
+
+    def interrupt(self) -> None:
+        self.migrate(self.rng.randrange(3))
+
+    def roll_back(self) -> None:
+        if self.index.state.manifest.previous:
+            self.index.roll_back()
+            self.model = OLD
+
+    def drop(self) -> None:
+        self.index.drop_unused_vectors()
+
+    def check(self) -> None:
+        assert {document.doc_id: document.text for document in self.index} == self.truth
+        require_as_built(self.index, self.model)
+        self.reader.refresh()
+        if self.truth:
+            found = self.reader.search(QUERIES[0], 100, mode="dense")
+            assert [(hit.doc_id, hit.score) for hit in found] == answers(self.index)[0]
+
+
+def test_random_programs_never_mix_two_models(tmp_path: Path) -> None:
+    for seed in range(2000 if FULL else 10):
+        program = Program(tmp_path / str(seed), random.Random(seed))
+        p = program
+        steps = [p.add, p.delete, p.compact, p.migrate, p.interrupt, p.roll_back, p.drop]
+        for _ in range(8):
+            program.rng.choice(steps)()
+            program.check()
+        require_sound(program.path)
