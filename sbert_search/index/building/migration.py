@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from sbert_search.base import files
 from sbert_search.base.progress import note, progress
 from sbert_search.embed.arguments import EmbedderOptions, ModelLike
+from sbert_search.embed.delegation import LazyEmbedder
 from sbert_search.embed.pipeline import EmbedBatches, embed_batches
 from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import ConfigError, IndexStoreError, ModelMismatch
@@ -167,14 +168,18 @@ def roll_back(
             f"{index.path} has no vectors of a model before; only an index that was migrated, and "
             "whose old vectors were not dropped, can go back."
         )
-    settings, embedder = manifest.vectors[name], None
-    if any(name not in segment.vectors for segment in manifest.segments):
-        identity = ModelIdentity.from_mapping(settings.identity)
+    settings = manifest.vectors[name]
+    identity = ModelIdentity.from_mapping(settings.identity)
+
+    def opened() -> TextEmbedder:
         require_model(identity, index.path)
-        embedder = as_embedder(identity.name, **with_kept_choices(identity.name, options, settings))
+        kept = with_kept_choices(identity.name, options, settings)
+        embedder = as_embedder(identity.name, **kept)
         require_agreement(settings, embedder)
         require_mixable(settings, embedder)
-    return _Migration(index, embedder, None, embed).to(name, switch=True)
+        return embedder
+
+    return _Migration(index, LazyEmbedder(opened), None, embed).to(name, switch=True)
 
 
 def drop_unused(index: Index) -> list[str]:
@@ -194,7 +199,7 @@ class _Migration:
     def __init__(
         self,
         index: Index,
-        embedder: TextEmbedder | None,  # None: no row lacks its vector
+        embedder: TextEmbedder,
         max_minutes: float | None,
         embed: EmbedBatches,
     ) -> None:
@@ -206,7 +211,6 @@ class _Migration:
     def require_room(self) -> None:
         """Refuse a model that would cut off the longest passages, which stay as they are."""
         state, embedder = self._index.state, self._embedder
-        assert embedder is not None
         counts = [s.int_column("n_tokens", np.int32) for s in state.segments]
         n_tokens = np.concatenate([np.empty(0, np.int32), *counts])
         rows = np.concatenate([np.empty(0, np.int64), *(s.rows for s in state.segments)])
@@ -221,7 +225,6 @@ class _Migration:
     def plan(self) -> MigrationPlan:
         """Embed a sample of the passages, and extrapolate."""
         state, embedder = self._index.state, self._embedder
-        assert embedder is not None
         old, new = state.settings, _settings_of(state.manifest, embedder)
         name = state.manifest.pending or _next_name(state.manifest)
         n_left = _n_missing(state, name)
@@ -258,7 +261,6 @@ class _Migration:
     def begin(self) -> str:
         """Record the new set of vectors in the index, or find the one of a begun migration."""
         embedder = self._embedder
-        assert embedder is not None
         with self._index.store.writer() as writer:
             manifest = writer.snapshot.manifest
             if manifest.previous:
@@ -313,7 +315,6 @@ class _Migration:
             if any(name not in record.vectors for record in state.manifest.segments):
                 put(name, _of_dead_rows(state, name))
             return
-        assert self._embedder is not None
         settings = state.manifest.vectors[name]
         done: dict[int, dict[str, list[tuple[int, Vectors]]]] = defaultdict(
             lambda: defaultdict(list)

@@ -91,10 +91,10 @@ def update(
     embedder = _embedder_of(index, has_vectors, may_embed, model, settings, options)
     with note_resume_on_interrupt(index.store), index.store.writer() as writer:
         index.require_finished()
-        if writer.snapshot.settings.digest != stored.digest:
+        if has_vectors and writer.snapshot.settings.digest != stored.digest:
             raise ModelMismatch(
-                f"{index.path} was switched to {index.identity.name} while this update was read; "
-                "run it again."
+                f"{index.path} was switched to {index.identity.name} while the vectors were read; "
+                "give vectors of this model."
             )
         note_columns(writer.snapshot, survey.columns)
         writer.add_columns(survey.columns)
