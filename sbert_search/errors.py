@@ -52,7 +52,7 @@ _KEYWORDS = {
     "title-weight": "lexical=LexicalSettings(title_weight=...)",
     "vector-field": "vectors",
 }
-_VALUES = "skip|stop|cpu|cuda|fp32|bf16|int8|native|onnx|sentence-transformers|chunk|warn|dense"
+_VALUES = "skip|stop|cpu|cuda|fp32|bf16|int8|native|onnx|sentence-transformers|chunk|warn|dense|N"
 _NAMES = "|".join(_KEYWORDS)
 _OPTION = re.compile(
     r"--set (?='?[\w.]+[ =])"
@@ -68,7 +68,9 @@ def in_python(message: str) -> str:
         named, option, value = found.groups()
         if option is None:
             return named or ""
-        return _KEYWORDS[option] + (f"={value.strip()!r}" if value else "")
+        if value is None:
+            return _KEYWORDS[option]
+        return f"{_KEYWORDS[option]}={'N' if value == ' N' else repr(value.strip())}"
 
     return _OPTION.sub(keyword, message)
 

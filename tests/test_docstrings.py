@@ -27,7 +27,7 @@ WITHOUT = {
     # A cluster, another process, a broken disk or minutes of training would be needed.
     *("RayRunner", "ClusterError", "LostShards", "ExchangeError", "IndexLocked", "CommitUnknown"),
     *("UnfinishedBuild", "CorruptIndex", "IndexStoreError", "WeightsError", "CheckpointError"),
-    *("TrainingError", "VariantsReport", "analyze_variants"),
+    *("TrainingError", "VariantsReport", "analyze_variants", "FineTuned"),
 }
 FINDER = doctest.DocTestFinder(recurse=False)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import click
 
@@ -11,6 +11,8 @@ from sbert_search.cli.console import REJECTED_ROWS, show_report
 from sbert_search.cli.lazy_group import LazyGroup
 from sbert_search.cli.options.shared import options_of, refuse_typed, shared_options
 from sbert_search.text.tokens.wordpiece import BATCH_ROWS, VocabularySettings, train_tokenizer
+
+VOCABULARY = ("vocab_size", "algorithm", "alphabet_limit")  # options that settings declare
 
 
 @click.group(cls=LazyGroup)
@@ -23,7 +25,7 @@ def tokenizer() -> None:
 @click.option(
     "--out", type=click.Path(path_type=Path), required=True, help="New folder for the tokenizer."
 )
-@options_of(VocabularySettings, "vocab_size", "algorithm", "alphabet_limit")
+@options_of(VocabularySettings, *VOCABULARY)
 @click.option("--cased", is_flag=True, help="Keep upper case and accents.")
 @click.option(
     "--strip-accents/--keep-accents",
@@ -61,7 +63,7 @@ def train(
     workers: int | None,
     on_error: Literal["stop", "skip"],
     as_json: bool,
-    **vocabulary: Any,
+    **_: object,
 ) -> int:
     """Train a WordPiece vocabulary on the documents of SOURCE and save it as a tokenizer.
 
@@ -69,6 +71,7 @@ def train(
     """
     if extend:
         refuse_typed(ctx, {"cased", "strip_accents", "split_cjk"}, "with --extend")
+    vocabulary = {name: ctx.params[name] for name in VOCABULARY}
     if vocabulary["algorithm"] == "bpe":
         refuse_typed(ctx, {"workers"}, "with --algorithm bpe")
     from sbert_search.base.processor import usable_cores

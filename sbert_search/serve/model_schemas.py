@@ -7,7 +7,7 @@ reranking has the form of Cohere, Jina and vLLM, and that of text-embeddings-inf
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct, field
 
@@ -43,6 +43,8 @@ TASKS: Mapping[InputType, Task | None] = {
     "text-matching": None,
 }
 """Which prompt a text gets for each `InputType`; None: the model's default."""
+
+JsonObject: TypeAlias = dict[str, Any]
 
 
 class EmbeddingsRequest(Struct, kw_only=True):
@@ -282,7 +284,7 @@ class RerankRequest(Struct, kw_only=True):
     """
 
     query: str
-    documents: list[str | dict[str, Any]] | None = None
+    documents: list[str | JsonObject] | None = None
     texts: list[str] | None = None
     model: str = ""
     top_n: Count | None = None
@@ -301,7 +303,7 @@ class RerankResult(Struct, kw_only=True, omit_defaults=True):
 
     index: int
     relevance_score: float
-    document: dict[str, Any] | None = None
+    document: JsonObject | None = None
 
 
 class BilledUnits(Struct, kw_only=True, omit_defaults=True):

@@ -34,6 +34,11 @@ def stdlib_documents(folder: Path | None = None) -> Iterator[Document]:
     (the number of words). Docstrings of fewer than 5 words are skipped; those of over 1,000
     characters are cut, after a paragraph if possible. Documents are sorted by path and line. If a
     file defines a name several times, the first definition whose docstring is not skipped counts.
+
+    Example:
+        >>> document = next(stdlib_documents())
+        >>> document.metadata["kind"]
+        'module'
     """
     folder = folder or Path(sysconfig.get_path("stdlib"))
     paths = sorted(_source_files(folder))

@@ -13,5 +13,5 @@ def test_ray_is_asked_for_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ClusterError, match="RayRunner"):
         Index.build([Document("a", "germ")], model="hashing", runner=RayRunner())
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ConfigError, match=r"sbert-search\[ray\]"), RayRunner():
+    with pytest.raises(ConfigError, match=r"pip install -e '\.\[ray\]'"), RayRunner():
         pass

@@ -186,6 +186,6 @@ def test_an_index_without_shards_is_refused(connections: list[str], tmp_path: Pa
     index = Index.build(ROWS, out=tmp_path / "one", model=MODEL)
     with (
         RayRunner() as runner,
-        pytest.raises(ConfigError, match=r"one has no shards, and --runner ray .*--shards N"),
+        pytest.raises(ConfigError, match=r"one has no shards, and --runner ray .*n_shards=N"),
     ):
         SearchEngine(index, MODEL, runner=runner)

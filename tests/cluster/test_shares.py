@@ -65,8 +65,8 @@ def test_a_remedy_names_no_option_that_was_not_given() -> None:
         (few, None, False, 2, "Pass fewer cpus, or connect more machines with `ray start"),
         (few, 2, False, None, "Pass fewer --workers, or connect more machines with `ray"),
         (few[1:], None, False, None, "b has 0 CPUs and 0 GPUs. Connect more machines with"),
-        (few, 2, True, None, "Pass fewer --workers, or --device cpu."),
-        (few[1:], None, True, None, "b has 0 CPUs and 0 GPUs. Pass --device cpu."),
+        (few, 2, True, None, "Pass fewer --workers, or device='cpu'."),
+        (few[1:], None, True, None, "b has 0 CPUs and 0 GPUs. Pass device='cpu'."),
     ):
         with pytest.raises(ConfigError) as raised:
             share_of(machines, workers, on_gpu=on_gpu, cpus=size)

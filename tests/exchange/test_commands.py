@@ -63,7 +63,7 @@ def test_a_missing_package_is_named_with_what_to_install(
     monkeypatch.setitem(sys.modules, "lancedb", None)
     Path("l/t.lance").mkdir(parents=True)
     assert run(["index", "import", "l", "--out", "i"]) == 2
-    assert "run `python -m pip install 'lancedb'`" in capsys.readouterr().err
+    assert "lancedb is not installed: python -m pip install lancedb" in capsys.readouterr().err
     Path("l/u.lance").mkdir()
     assert run(["index", "import", "l", "--out", "i"]) == 1
     assert "name the table with --table; there are: 't', 'u'" in capsys.readouterr().err

@@ -73,7 +73,7 @@ def test_bad_sequences_are_refused_or_repaired(tmp_path: Path) -> None:
         read_tagged_tokens(path)
     assert str(error.value) == (
         f"{path}:3: BIO does not allow the tag 'I-place' of token 3, 'New', after O. "
-        "Fix it, or make it begin an entity: --set data.bad_tags=repair in a training, "
+        "Fix it, or make it begin an entity: data.bad_tags=repair in a training, "
         'bad_tags = "repair" in a task file.'
     )
     assert read_tagged_tokens(path, bad_tags="repair")[0].tags == ("O", "O", "B-place", "I-place")
@@ -104,7 +104,7 @@ def test_bad_sequences_are_refused_or_repaired(tmp_path: Path) -> None:
             "the names of numbered tags",
         ),
         ("a.jsonl", '{"tokens": ["a"]}', "no tags column among tokens"),
-        ("a.jsonl", '{"tokens": ["a"]}', "[columns] tags = NAME in a task file, --set data.col"),
+        ("a.jsonl", '{"tokens": ["a"]}', "[columns] tags = NAME in a task file, data.col"),
     ],
 )
 def test_bad_files(tmp_path: Path, name: str, content: str, message: str) -> None:

@@ -15,6 +15,7 @@ import pytest
 from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.embed.protocol import TokenizedTexts, Vectors
 from sbert_search.errors import ConfigError, IndexStoreError, ModelMismatch, NotAnIndex, QueryError
+from sbert_search.index.building import model_check
 from sbert_search.index.index import Index
 from sbert_search.index.storage.manifest import BuildCursor, Manifest, VectorSettings
 from sbert_search.index.store import IndexStore
@@ -279,7 +280,7 @@ def test_the_first_of_several_threads_opens_the_model(
         time.sleep(0.2)
         return HashingEmbedder()
 
-    monkeypatch.setattr(Index, "matching_embedder", open_slowly)
+    monkeypatch.setattr(model_check, "open_matching", open_slowly)
     # From Python 3.12 on, `functools.cached_property` has no lock of its own.
     monkeypatch.setattr(cached_property, "__get__", _without_lock)
     engine = SearchEngine(index)

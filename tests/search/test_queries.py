@@ -131,7 +131,10 @@ V = np.array([1.0, 0.0])
         (lambda e: e.search(_tensor()), "The query is not a vector: Can't call numpy()"),
         (lambda e: e.search_many(_tensor()[None]), "The query is not a vector: Can't call numpy()"),
         (lambda e: e.search("sun", vector=_tensor()), "The vector of the query is not a vector"),
-        (lambda e: e.search("sun", where=["n > 1"]), "where is ['n > 1']; pass a text"),
+        (
+            lambda e: e.search("sun", where=["n > 1"]),
+            "The filter is ['n > 1']; it must be text",
+        ),
         (lambda e: e.search(V, mode="hybrid"), "The mode hybrid reads the text of a query"),
         (lambda e: e.search(V, mode="lexical"), "The mode lexical reads the text of a query"),
         (lambda e: e.search(V, highlight=True), "The option highlight reads the text"),

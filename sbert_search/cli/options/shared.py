@@ -150,7 +150,7 @@ def options_of(
     multiple: bool = False,
     variables: bool = False,
     flags: Mapping[str, str] = MappingProxyType({}),
-    type: click.ParamType[Any] | None = None,
+    type: click.Path | None = None,
 ) -> Decorator:
     """Give a command options for fields of a settings dataclass, in the order of the help.
 

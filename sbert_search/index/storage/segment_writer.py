@@ -85,7 +85,7 @@ def write_segment(
                 vector_files[name].write(np.ascontiguousarray(vectors))
                 known = part.max_norm if name == manifest.active else None
                 norms[name] = max(norms[name], largest_norm(vectors) if known is None else known)
-            del part, rows  # frees their memory before the next part is read
+            del part, rows, vectors  # frees their memory before the next part is read
         batches.close()
     ids_file = npy.write(folder / f"seg/{number:06d}.ids.npy", table)
     return SegmentRecord(

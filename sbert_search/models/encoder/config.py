@@ -74,7 +74,7 @@ class EncoderConfig:
     # attends to tokens at most ``local_reach`` away, and rotations have a base of their own.
     global_every: int = 1
     local_reach: int = 0  # 0: all layers attend to whole texts
-    local_rotary_base: float | None = None
+    local_rotary_base: float | None = None  # base in these layers
     causal: bool = False  # attend to the left only; for tests
 
     pooler: bool = False  # tanh layer over the first token, trained by next-sentence prediction

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from sbert_search.serve.model_schemas import (
     ApiVersion,
     BilledUnits,
     CohereMeta,
+    JsonObject,
     RerankRequest,
     RerankResponse,
     RerankResult,
@@ -85,7 +85,7 @@ async def rerank(served: Served, call: Call[RerankRequest]) -> Reply:
     )
 
 
-def _text(document: str | dict[str, Any], at: int, rank_fields: Sequence[str] | None) -> str:
+def _text(document: str | JsonObject, at: int, rank_fields: Sequence[str] | None) -> str:
     """Return what the reranker reads of a document."""
     if isinstance(document, str):
         return document
@@ -97,7 +97,7 @@ def _text(document: str | dict[str, Any], at: int, rank_fields: Sequence[str] | 
     return "\n".join(map(str, found))
 
 
-def _shown(document: str | dict[str, Any]) -> dict[str, Any]:
+def _shown(document: str | JsonObject) -> JsonObject:
     return {"text": document} if isinstance(document, str) else document
 
 

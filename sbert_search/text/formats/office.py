@@ -10,11 +10,11 @@ from datetime import date, datetime, time
 from pathlib import Path
 
 from sbert_search.base.memory import mib
-from sbert_search.errors import CorpusError
+from sbert_search.errors import CorpusError, install
 from sbert_search.text.formats.lines import header_of
 from sbert_search.text.formats.rows import NO_BUDGET, BadRow, RawRow, Reject, RowLimit
 
-_INSTALL = "pip install 'sbert-search[office]'"
+_INSTALL = install("office")
 
 
 def read_docx(data: bytes, limit: RowLimit = NO_BUDGET) -> tuple[str, str]:

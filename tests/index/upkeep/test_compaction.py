@@ -10,6 +10,7 @@ import time
 import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -85,9 +86,9 @@ def test_a_merge_holds_no_vectors_of_a_part_while_it_reads_the_next_one(
     held: list[int] = []
     read = compaction._pieces
 
-    def part_of(docs: pa.Table, vectors: NDArray[np.floating]) -> SegmentPart:
+    def part_of(docs: pa.Table, vectors: NDArray[np.floating], **more: Any) -> SegmentPart:
         made.append(weakref.ref(vectors))
-        return SegmentPart(docs, vectors)
+        return SegmentPart(docs, vectors, **more)
 
     def pieces(segment: Segment) -> Iterator[tuple[int, pa.RecordBatch]]:
         for piece in read(segment):

@@ -118,5 +118,5 @@ def test_a_missing_library_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     (tmp_path / name).write_bytes(b"PK")
-    with pytest.raises(CorpusError, match=r"pip install 'sbert-search\[office\]'"):
+    with pytest.raises(CorpusError, match=r"pip install -e '\.\[office\]'"):
         Index.build(tmp_path / name, model="hashing")

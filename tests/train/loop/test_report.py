@@ -143,7 +143,7 @@ def test_absent_tensorboard_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(builtins, "__import__", without)
     monkeypatch.setattr(Log, "close", closing_log)
-    with pytest.raises(ConfigError, match=r"sbert-search\[train\]"):
+    with pytest.raises(ConfigError, match=r"pip install -e '\.\[train\]'"):
         run(tmp_path, "report.tensorboard=true")
     assert closed == [tmp_path / "log.jsonl"]
 

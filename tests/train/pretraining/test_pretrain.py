@@ -368,14 +368,14 @@ def test_bad_texts_and_vocabularies_are_named(tmp_path: Path) -> None:
     refused(
         tmp_path,
         CorpusError,
-        "NSP draws .* has only 1 document. Use --set segments.kind=sop",
+        "NSP draws .* has only 1 document. Use segments.kind=sop",
         *alone,
     )
     apart = (f"data.dev={one}", f"data.folder={tmp_path / 'apart'}")
     refused(tmp_path, CorpusError, "held-out text: NSP draws", *apart)
     short = write_texts(tmp_path / "short.jsonl", 9, sentences=1)
     brief = [f"data.{name}={short}" for name in ("train", "dev")]
-    no_pairs = "^No document has two sentences to pair; use --set segments.kind=full-sentences.$"
+    no_pairs = "^No document has two sentences to pair; use segments.kind=full-sentences.$"
     refused(tmp_path, CorpusError, no_pairs, *brief, f"data.folder={tmp_path / 'brief'}")
     without = write_vocabulary(tmp_path / "without", leave_out="[MASK]")
     refused(tmp_path, ModelError, r"has no \[MASK\]", f"tokenizer={without}")
