@@ -55,6 +55,8 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares the names wi
     from sbert_search.index.upkeep.info import IndexInfo as IndexInfo
     from sbert_search.index.settings import IndexSpec as IndexSpec
     from sbert_search.index.settings import TuneSettings as TuneSettings
+    from sbert_search.index.building.migration import MigrationPlan as MigrationPlan
+    from sbert_search.index.building.migration import MigrationReport as MigrationReport
     from sbert_search.index.tuning.tune import TuneReport as TuneReport
     from sbert_search.records import (
         Document as Document,
@@ -123,6 +125,7 @@ _NAMES_IN = {
     "index.settings": ["LexicalSettings", "IndexSpec", "TuneSettings"],
     "index.upkeep.check": ["CheckReport"],
     "index.upkeep.info": ["DriftReport", "IndexInfo"],
+    "index.building.migration": ["MigrationPlan", "MigrationReport"],
     "index.tuning.tune": ["TuneReport"],
     "records": ["Document", "Hit", "HitAnswer", "Query", "RowCounts", "StageScore"],
     "base.memory": ["set_memory_limit"],

@@ -46,6 +46,8 @@ from sbert_search import (
     IngestReport,
     LexicalSettings,
     LostShards,
+    MigrationPlan,
+    MigrationReport,
     ModelError,
     ModelLike,
     ModelMismatch,
@@ -138,6 +140,10 @@ def build(model: ModelLike) -> Index:
     assert_type(index.tune(TuneSettings(recall=0.9), queries="queries.jsonl"), TuneReport)
     assert_type(index.matching_embedder(quick=True), TextEmbedder)
     index.backup("copy.index")
+    assert_type(index.plan_migration("other-model"), MigrationPlan)
+    assert_type(index.migrate("other-model", switch=False, max_minutes=5), MigrationReport)
+    assert_type(index.roll_back(device="cpu").left, int)
+    assert_type(index.drop_unused_vectors(), list[str])
     return index
 
 

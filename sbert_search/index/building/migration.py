@@ -79,6 +79,12 @@ class MigrationReport:
         left: Number of live passages that have no vector of this model yet.
         switched: Whether searches and updates use the model now.
         seconds: Duration of this run.
+
+    Example:
+        >>> index = Index.from_texts(["a river", "a mill"], model="hashing")
+        >>> report = index.migrate("hashing:64", switch=False)
+        >>> report.embedded, report.left, report.switched
+        (2, 0, False)
     """
 
     model: str
@@ -99,6 +105,11 @@ class MigrationPlan:
         minutes: Estimated time to embed them on this machine.
         size_bytes: Bytes that the new vectors take beside the old ones, until these are dropped.
         changes: What differs from the present model: old and new value by name.
+
+    Example:
+        >>> index = Index.from_texts(["a river", "a mill"], model="hashing")
+        >>> index.plan_migration("hashing:64").size_bytes  # two vectors of 64 float32
+        512
     """
 
     model: str
