@@ -23,7 +23,14 @@ from sbert_search.errors import (
 )
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage import manifest as manifests
-from sbert_search.index.storage.manifest import FOLDERS, LOCK, OPEN_TRIES, SHARDS, Manifest
+from sbert_search.index.storage.manifest import (
+    FOLDERS,
+    LOCK,
+    OPEN_TRIES,
+    SHARDS,
+    Manifest,
+    VectorSettings,
+)
 from sbert_search.index.storage.segments import damage
 
 # A search must not wait for the import of code that writes an index. Only the methods that write
@@ -47,6 +54,7 @@ class IndexStore:
     def __init__(self, snapshot: Snapshot, *, wait_s: float = 0.0) -> None:
         self.snapshot, self.wait_s = snapshot, wait_s  # seconds that `writer` waits for the lock
         self._moving = threading.Lock()
+        self.follows_migrations = True  # False: a state with another model is refused
 
     @property
     def path(self) -> Path:
@@ -133,20 +141,24 @@ class IndexStore:
                 f"{self.path} now holds another index, {how} shards. Open the index again."
             )
         is_migrated = self.snapshot.settings.digest in newest.manifest.earlier
-        for name in () if is_migrated else ("identity", "metric", "dim", "dtype"):
-            if getattr(newest.settings, name) != getattr(self.snapshot.settings, name):
-                is_model = name == "identity"
-                kind, what = (ModelMismatch, "model") if is_model else (IndexStoreError, name)
-                raise kind(
-                    f"{self.path} now holds another index: its {what} differs from the {what} of "
-                    "the index that was opened. Open the index again."
-                )
+        if not (is_migrated and self.follows_migrations):
+            self._require_same_vectors(newest.settings)
         if _is_finished(self.snapshot) and not _is_finished(newest):
             raise UnfinishedBuild(
                 f"{self.path} now holds an unfinished build. Searches continue with the index that "
                 "was opened. Try again when the build is finished; to resume it, run its "
                 "`index build` command again."
             )
+
+    def _require_same_vectors(self, newest: VectorSettings) -> None:
+        for name in ("identity", "metric", "dim", "dtype"):
+            if getattr(newest, name) != getattr(self.snapshot.settings, name):
+                is_model = name == "identity"
+                kind, what = (ModelMismatch, "model") if is_model else (IndexStoreError, name)
+                raise kind(
+                    f"{self.path} now holds another index: its {what} differs from the {what} of "
+                    "the index that was opened. Open the index again."
+                )
 
     @contextlib.contextmanager
     def writer(self, *, at_least_s: float = 0.0) -> Iterator[IndexWriter]:

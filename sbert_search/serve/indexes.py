@@ -13,7 +13,9 @@ from time import monotonic, perf_counter, time
 from typing import TypeVar
 
 from sbert_search.base.progress import note, warn
-from sbert_search.errors import ModelMismatch, SbertSearchError
+from sbert_search.errors import IndexStoreError, ModelMismatch, SbertSearchError
+from sbert_search.index.building.ingest import IngestReport
+from sbert_search.index.building.settings import ReadKeywords
 from sbert_search.index.filters.structured import Where
 from sbert_search.index.index import Index
 from sbert_search.records import Document, RowCounts
@@ -47,6 +49,9 @@ class ServedIndex:
     reranking: SearchEngine | None  # with the reranker; None: the server has none
     metrics: Metrics
     allow_inexact: bool = False  # for the model that embeds updates
+    # Opens the model and the engines of a state that a migration has switched; None: such states
+    # are refused.
+    reopen: Callable[[Index], ServedIndex] | None = None
     loaded_at: float = field(default_factory=time)  # time of the served commit, in s since 1970
     reload_error: str = ""  # why the newest commit is not served; "": it is served
     _commit: int = field(init=False)  # the last commit in the metric of reloads
@@ -58,7 +63,8 @@ class ServedIndex:
     _writer: ThreadPoolExecutor = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._commit = self.commit
+        self.index.store.follows_migrations = False  # the model must change in the same moment
+        self._commit, self._following = self.commit, asyncio.Lock()
         self._readers = ThreadPoolExecutor(2, thread_name_prefix=f"read {self.name}")
         self._writer = ThreadPoolExecutor(1, thread_name_prefix=f"write {self.name}")
 
@@ -80,13 +86,14 @@ class ServedIndex:
         if reranks and self.reranking is None:
             raise Problem(400, NO_RERANKER, "rerank")
         engine = self.reranking if reranks and self.reranking else self.engine
+        model = self.model  # read with the engine: a migration changes both
         with self.plain_errors():
             require_queries(queries)
             vectors = None
-            if self.model is not None and options.mode != "lexical":
+            if model is not None and options.mode != "lexical":
                 plain = options.syntax == "plain"
                 texts = list(queries) if plain else [parse_query(query).text for query in queries]
-                embedded = await self.model.embed(texts, work, task="query", param="query")
+                embedded = await model.embed(texts, work, task="query", param="query")
                 vectors = embedded.vectors
             started_s = perf_counter()
             try:
@@ -138,10 +145,8 @@ class ServedIndex:
         if stamp == self._seen and monotonic() < self._retry_s:
             return
         self._seen, self._retry_s = stamp, math.inf
-        loop = asyncio.get_running_loop()
         try:
-            # In the thread of updates, so that a refresh never undoes an update.
-            moved = await loop.run_in_executor(self._writer, self.index.refresh)
+            moved = await self._moved()
         except Exception as error:  # of any kind, or the task that reloads would end silently
             self._retry_s = monotonic() + RETRY_S  # missing files may yet be copied or restored
             known = stamp == self._refused or str(error) == self._reason
@@ -159,6 +164,38 @@ class ServedIndex:
         if moved:
             note(f"{self.name}: commit {self.commit:,} is served, {len(self.index):,} documents.")
 
+    async def _moved(self) -> bool:
+        """Move to the newest commit; return whether there was a newer one."""
+        loop, index = asyncio.get_running_loop(), self.index
+        try:
+            # In the thread of updates, so that a refresh never undoes an update.
+            return await loop.run_in_executor(self._writer, index.refresh)
+        except IndexStoreError:
+            if not await self._follow(index):
+                raise
+            return True
+
+    async def _follow(self, index: Index) -> bool:
+        """Change index, model and engines together, if a migration has switched ``index``."""
+
+        def opened() -> ServedIndex | None:
+            newest, before = Index.open(index.path), index.state.settings.digest
+            newest.store.wait_s = index.store.wait_s
+            if self.reopen is None or before not in newest.state.manifest.earlier:
+                return None
+            return self.reopen(newest)
+
+        loop = asyncio.get_running_loop()
+        async with self._following:
+            if self.index is not index:  # another task has done it
+                return True
+            new = await loop.run_in_executor(self._writer, opened)
+            if new is not None:
+                self.index, self.model = new.index, new.model
+                self.engine, self.reranking = new.engine, new.reranking
+                new.close()
+        return new is not None
+
     async def update(
         self, rows: Sequence[Mapping[str, object]], *, replaces: bool
     ) -> tuple[RowCounts, int]:
@@ -169,16 +206,21 @@ class ServedIndex:
         """
         if self.model is None:
             raise Problem(400, "The index has no model, so it takes no texts.", "index")
-        change = self.index.upsert if replaces else self.index.add
         # The index stores the field names of its source files; rows of a request have others.
         fields = FieldNames(id="_id", text="text", title="title")
-        ingest = partial(change, list(rows), model=self.model, allow_inexact=self.allow_inexact)
-        report, commit = await self._write(partial(ingest, fields=fields, metadata_fields=None))
+
+        def change() -> IngestReport:
+            ingest = self.index.upsert if replaces else self.index.add
+            options: ReadKeywords = {"fields": fields, "metadata_fields": None}
+            options["allow_inexact"] = self.allow_inexact
+            return ingest(list(rows), model=self.model, **options)
+
+        report, commit = await self._write(change)
         return report.counts, commit
 
     async def delete(self, ids: Sequence[str] | None, where: Where | None) -> tuple[int, int]:
         """Delete documents on disk; return how many were deleted, and the number of the commit."""
-        return await self._write(partial(self.index.delete, ids, where=where))
+        return await self._write(lambda: self.index.delete(ids, where=where))
 
     def close(self) -> None:
         """Finish the updates that were accepted, and cancel reads that have not begun."""
@@ -212,9 +254,14 @@ class ServedIndex:
             return function(), self.commit
 
         with self.plain_errors():
-            loop = asyncio.get_running_loop()
-            # Shielded: the client may hang up.
-            return await asyncio.shield(loop.run_in_executor(self._writer, written))
+            loop, index = asyncio.get_running_loop(), self.index
+            try:
+                # Shielded: the client may hang up.
+                return await asyncio.shield(loop.run_in_executor(self._writer, written))
+            except IndexStoreError:  # the lock shows a state that a migration has switched
+                if not await self._follow(index):
+                    raise
+                return await asyncio.shield(loop.run_in_executor(self._writer, written))
 
     def _manifest_stamp(self) -> tuple[int, ...]:
         """Return inode, time and size of the manifest, which each commit changes; (): no file."""

@@ -7,7 +7,7 @@ import itertools
 import re
 from collections.abc import AsyncIterator, Container, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from time import time
@@ -213,15 +213,7 @@ def open_served(settings: ServeSettings) -> Served:
     for name, path in settings.indexes.items():
         index = Index.open(path, wait_s=settings.wait_s)
         index.require_finished()
-        model = None
-        if index.identity.is_model:
-            model = _model_of(index, embedders, settings, metrics)
-        inexact = settings.allow_inexact
-        engine = partial(SearchEngine, index, model, runner=settings.runner, allow_inexact=inexact)
-        reranking = None
-        if reranker is not None:
-            reranking = engine(BestWindow(reranker, settings.rerank_windows))
-        indexes[name] = ServedIndex(name, index, model, engine(), reranking, metrics, inexact)
+        indexes[name] = _open_index(name, index, reranker, embedders, settings, metrics)
     for model_name in settings.models:
         from sbert_search.embed.embedder import open_embedder
 
@@ -252,6 +244,33 @@ def open_served(settings: ServeSettings) -> Served:
     )
     served.warm()
     return served
+
+
+def _open_index(
+    name: str,
+    index: Index,
+    reranker: ServedReranker | None,
+    embedders: dict[str, ServedEmbedder],
+    settings: ServeSettings,
+    metrics: Metrics,
+) -> ServedIndex:
+    model = None
+    if index.identity.is_model:
+        model = _model_of(index, embedders, settings, metrics)
+    inexact = settings.allow_inexact
+    engine = partial(SearchEngine, index, model, runner=settings.runner, allow_inexact=inexact)
+    reranking = None
+    if reranker is not None:
+        reranking = engine(BestWindow(reranker, settings.rerank_windows))
+
+    def reopen(newest: Index) -> ServedIndex:
+        own = replace(settings, index_model=None)  # the new state names its model
+        served = _open_index(name, newest, reranker, embedders, own, metrics)
+        with suppress(SbertSearchError):  # an index without documents
+            served.engine.search("warm", k=1)
+        return served
+
+    return ServedIndex(name, index, model, engine(), reranking, metrics, inexact, reopen)
 
 
 def _origin(text: str) -> str:

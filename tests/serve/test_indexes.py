@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import shutil
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -389,3 +391,58 @@ def test_readers_see_whole_commits_while_writers_write(folder: Path, token_file:
         assert not failed
         stored = live.ask("GET", "/documents/a", headers=SENT).json
         assert stored["metadata"]["n"] == 10
+
+
+@pytest.mark.thorough
+def test_a_migration_is_followed_without_a_failed_or_mixed_answer(
+    tmp_path: Path, token_file: Path
+) -> None:
+    """Clients search and write while the index is switched, and each answer is of one model."""
+    path, asked = tmp_path / "my.index", {"query": "mill wheel", "mode": "dense", "k": 500}
+    texts = {f"d{i}": f"mill {i} wheel {i % 7} river" for i in range(60)}
+    rows = [{"_id": name, "text": text} for name, text in texts.items()]
+    Index.build(rows, out=path, model="hashing:24")
+    searched, written, done = [], [], threading.Event()
+    with live_server(path, "--writable", "--token-file", token_file) as live:
+
+        def search() -> None:
+            while not done.is_set():
+                searched.append(live.ask("POST", "/v1/search", asked, SENT))
+
+        def write() -> None:
+            for number in itertools.count():
+                if done.is_set():
+                    return
+                texts[f"n{number}"] = f"a mill by river {number}"
+                more = [{"id": f"n{number}", "text": texts[f"n{number}"]}]
+                written.append(live.ask("PUT", "/documents", {"documents": more}, SENT))
+
+        with ThreadPoolExecutor(3) as clients:
+            running = [clients.submit(work) for work in (search, search, write)]
+            Index.open(path, wait_s=60).migrate("hashing:40")
+            eventually(lambda: card(live, SENT)["model"] == "hashing:40")
+            so_far = len(searched), len(written)
+            eventually(lambda: len(searched) > so_far[0] + 5 and len(written) > so_far[1] + 5)
+            done.set()
+            for one in running:
+                one.result()
+        failed = [answer.raw for answer in (*searched, *written) if answer.status != 200]
+        assert failed == []
+    scores = {}
+    for dim in (24, 40):
+        engine = SearchEngine(Index.from_texts(texts.values(), ids=texts, model=f"hashing:{dim}"))
+        scores[dim] = {
+            hit.doc_id: hit.score for hit in engine.search("mill wheel", 500, mode="dense")
+        }
+    kinds = []
+    for answer in searched:
+        hits = answer.json["results"][0]["hits"]
+        dims = [
+            dim
+            for dim, known in scores.items()
+            if all(abs(hit["score"] - known[hit["id"]]) < 1e-6 for hit in hits)
+        ]
+        assert len(dims) == 1
+        kinds.append(dims[0])
+    assert set(kinds) == {24, 40}
+    assert Index.open(path).state.n_docs == len(texts)
