@@ -225,13 +225,7 @@ class ExchangeError(SbertSearchError):
 
 
 class EvaluationError(SbertSearchError):
-    """An evaluation or a comparison of two runs is impossible.
-
-    Example:
-        >>> analyze_errors("nothing")
-        Traceback (most recent call last):
-        sbert_search.errors.EvaluationError: nothing is not an evaluation record: [Errno 2] No ...
-    """
+    """An evaluation or a comparison of two runs is impossible."""
 
 
 class ClusterError(SbertSearchError):

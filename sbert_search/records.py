@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from sys import getsizeof
 from types import MappingProxyType
+from typing import TypeAlias
 
 ScalarValue = str | int | float | bool | datetime | date
 MetadataValue = ScalarValue | Sequence[ScalarValue] | None
+Where: TypeAlias = str | tuple[str, Sequence[object]] | Mapping[str, object]
+"""A filter: a condition, a condition with ``?`` and their values, or a mapping of columns."""
 
 _RECORD_BYTES, _VALUE_BYTES = 512, 64  # memory overhead of a record, and of one metadata value
 

@@ -25,12 +25,13 @@ from sbert_search.cluster.shard_worker import SentMask, ShardedCommit, UnknownCo
 from sbert_search.errors import LostShards
 from sbert_search.index.dense.exact import TopK
 from sbert_search.index.dense.query_plan import RowMask
-from sbert_search.index.filters.structured import Where, condition_text
+from sbert_search.index.filters.structured import condition_text
 from sbert_search.index.lexical.analyzer import NearWords
 from sbert_search.index.lexical.bm25 import LexicalSearch, Matches
 from sbert_search.index.lexical.vocabulary import Vocabulary
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage import manifest as manifests
+from sbert_search.records import Where
 
 
 class FilterMask(RowMask):

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from sbert_search.config import is_integer
 from sbert_search.errors import QueryError
-from sbert_search.index.filters.structured import Where
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.records import Document
+from sbert_search.records import Document, Where
 
 DocIds: TypeAlias = str | int | Iterable[str | int]
 """One document id or several. The integer 12 means the id "12"."""

@@ -14,11 +14,10 @@ from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import IndexStoreError, QueryError, UnfinishedBuild
 from sbert_search.index import documents as read
 from sbert_search.index.documents import DocIds, Page
-from sbert_search.index.filters.structured import Where
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.store import IndexStore
 from sbert_search.models.loading.identity import ModelIdentity
-from sbert_search.records import Document
+from sbert_search.records import Document, Where
 
 # A search must not wait for the import of code that writes, checks or tunes indexes, so the methods
 # that do so import it (tests/cli/test_cold.py checks this).

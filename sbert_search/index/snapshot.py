@@ -19,7 +19,6 @@ from sbert_search.errors import CorruptIndex, NoLexicalData, QueryError
 from sbert_search.index.dense.exact import QUERY_BLOCK, TopK, exact_scores, offer_nearest
 from sbert_search.index.dense.query_plan import RowMask, Selection
 from sbert_search.index.derived_files import DerivedFiles, known_files
-from sbert_search.index.filters.structured import Where, condition_text
 from sbert_search.index.lexical.analyzer import NearWords
 from sbert_search.index.lexical.bm25 import LexicalPart, LexicalSearch, Matches
 from sbert_search.index.lexical.postings import Live, Postings
@@ -37,7 +36,7 @@ from sbert_search.index.storage.rows import (
     read_passages,
 )
 from sbert_search.index.storage.segments import Segment, open_checked
-from sbert_search.records import Document, MetadataValue
+from sbert_search.records import Document, MetadataValue, Where
 
 if TYPE_CHECKING:
     from sbert_search.index.dense.segment_search import SingleQuerySearch
@@ -278,6 +277,8 @@ class Snapshot:
 
     def own_filter_mask(self, where: Where) -> RowMask:
         """Find the rows that `filter_mask` finds, in this process even if a cluster is used."""
+        from sbert_search.index.filters.structured import condition_text  # not for other searches
+
         where = condition_text(where)
         mask = self._masks.pop(where, None) or self._find_matching(where)
         self._masks[where] = mask  # a dict keeps the order of insertion: the newest mask is last

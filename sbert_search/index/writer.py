@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.errors import IndexStoreError
-from sbert_search.index.filters.structured import Where
 from sbert_search.index.part_writer import BlankDocuments, PartWriter
 from sbert_search.index.settings import LexicalSettings
 from sbert_search.index.shards.held import HeldShards
@@ -27,7 +26,7 @@ from sbert_search.index.storage import ids
 from sbert_search.index.storage.manifest import BuildCursor, ColumnType, Manifest
 from sbert_search.index.storage.transaction import HeldFolder, Transaction
 from sbert_search.index.upkeep import backup
-from sbert_search.records import Document
+from sbert_search.records import Document, Where
 
 if TYPE_CHECKING:
     from sbert_search.embed.pipeline import EmbeddedBatch

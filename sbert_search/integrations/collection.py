@@ -22,12 +22,11 @@ from sbert_search.errors import NotAnIndex, QueryError, UnfinishedBuild
 from sbert_search.index.building.build import BuildKeywords
 from sbert_search.index.building.ingest import Mode
 from sbert_search.index.documents import iter_documents
-from sbert_search.index.filters.structured import Where
 from sbert_search.index.index import Index
 from sbert_search.index.storage.ids import hash_contents
 from sbert_search.index.storage.manifest import ColumnType
 from sbert_search.integrations.records import FIELDS, Record, record_of, row_of
-from sbert_search.records import RowCounts
+from sbert_search.records import RowCounts, Where
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.options import SearchOptions
 from sbert_search.search.ordering import PairScorer

@@ -19,10 +19,9 @@ from sbert_search.config import unknown_name
 from sbert_search.embed.arguments import CheckedOptions, MatchingOptions, ModelLike
 from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import ClusterError, ConfigError, QueryError
-from sbert_search.index.filters.structured import Where
 from sbert_search.index.index import Index
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.records import Query
+from sbert_search.records import Query, Where
 from sbert_search.search.candidates import nearest_documents
 from sbert_search.search.hits import (
     AnswerReader,

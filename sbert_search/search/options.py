@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypedDict, Unpack, cast, g
 from sbert_search.config import unknown_name
 from sbert_search.declared import Bounds, check, declared
 from sbert_search.errors import QueryError
-from sbert_search.index.filters.structured import Where
+from sbert_search.records import Where
 
 if TYPE_CHECKING:
     from sbert_search.index.snapshot import Snapshot

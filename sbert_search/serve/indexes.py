@@ -16,9 +16,8 @@ from sbert_search.base.progress import note, warn
 from sbert_search.errors import IndexStoreError, ModelMismatch, SbertSearchError
 from sbert_search.index.building.ingest import IngestReport
 from sbert_search.index.building.settings import ReadKeywords
-from sbert_search.index.filters.structured import Where
 from sbert_search.index.index import Index
-from sbert_search.records import Document, RowCounts
+from sbert_search.records import Document, RowCounts, Where
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.facets import Facet
 from sbert_search.search.options import SearchMode, SearchOptions, Syntax, require_queries

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, TypeAlias, cast
 
 from msgspec import Meta, Struct, defstruct
 
 from sbert_search.declared import declared
-from sbert_search.index.filters.structured import Where
+from sbert_search.records import Where
 from sbert_search.search.options import Fusion, SearchMode, SearchOptions, Syntax
 
 MOST = 1_000_000
@@ -33,6 +33,10 @@ class Usage(Struct, kw_only=True):
     truncated_texts: int = 0
 
 
+JsonWhere: TypeAlias = str | tuple[str, list[Any]] | dict[str, Any]
+"""A filter as JSON; see `sbert_search.records.Where`."""
+
+
 def options_of(settings: type, *names: str, **defaults: object) -> list[tuple[str, type, object]]:
     """Return fields of a struct for fields of a settings dataclass, with bounds and descriptions.
 
@@ -45,7 +49,7 @@ def options_of(settings: type, *names: str, **defaults: object) -> list[tuple[st
         low, high = option.bounds.low, option.bounds.high
         if option.kind is int and high is None:
             high = MOST
-        kind: Any = option.kind
+        kind: Any = JsonWhere if option.kind == Where else option.kind
         if low is not None or high is not None:
             kind = Annotated[kind, Meta(ge=low, le=high)]
         if option.may_be_none and name not in defaults:
@@ -237,7 +241,7 @@ class FacetRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     index: str = ""
     query: str | None = None
     mode: SearchMode = "auto"
-    where: Where | None = None
+    where: JsonWhere | None = None
     syntax: Syntax = "operators"
     fuzzy: Annotated[int, Meta(ge=0, le=2)] = 0
     n: Annotated[int, Meta(ge=1, le=100)] = 10
@@ -391,7 +395,7 @@ class DeleteRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     """
 
     ids: list[str] | None = None
-    where: Where | None = None
+    where: JsonWhere | None = None
     index: str = ""
 
 

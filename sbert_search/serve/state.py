@@ -17,8 +17,9 @@ from sbert_search.base.threads import end_idle_workers
 from sbert_search.embed.arguments import EmbedderOptions, reranker_options
 from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import ConfigError, SbertSearchError
-from sbert_search.index.filters.structured import Where, condition_text
+from sbert_search.index.filters.structured import condition_text
 from sbert_search.index.index import Index
+from sbert_search.records import Where
 from sbert_search.search.engine import SearchEngine, ShardRunner
 from sbert_search.search.rerankers import BestWindow, Reranker, require_one_label
 from sbert_search.serve.access import AccessTokens, ServerLimits, is_loopback

@@ -68,7 +68,9 @@ OWN: Mapping[str, Mapping[str, Sequence[str]]] = {
     "analyze map": {"index": ["index"]},
     "analyze attention": {"model": ["bi"], "text": ["the cat"], "second": ["a dog"]},
     "analyze variants": {"recipe": ["variants.toml"]},
+    "index migrate": {"model": ["hashing:8"]},
     "eval retrieval": {"tasks": ["beir"]},
+    "eval run": {"qrels": ["beir/qrels/test.tsv"], "runs": ["a.trec", "b.trec"]},
     "eval rerank": {"tasks": ["graded.jsonl"], "model": ["cross"]},
     "eval nli": {"tasks": ["nli.jsonl"], "model": ["judge"]},
     "eval triplets": {"tasks": ["triplets.jsonl"]},
@@ -262,6 +264,8 @@ def write_world(place: Path) -> Path:
     (place / "binary.jsonl").write_bytes(bytes(range(256)))
     (place / "bad.gz").write_bytes(b"\x1f\x8b\x08\x00\x00")
     (place / "bad.parquet").write_bytes(b"PAR1PAR1")
+    for name in ("a.trec", "b.trec"):
+        (place / name).write_text(f"p Q0 d1 1 2.0 {name}\nq Q0 d3 1 1.0 {name}\n")
     (place / "ids.txt").write_text("d1\nd2\n")
     (place / "c.csv").write_text("id,text,n\n1,the cat,007\n")
     pq.write_table(pa.table({"_id": ["d1"], "vector": [[1.0] * 384]}), place / "vectors.parquet")

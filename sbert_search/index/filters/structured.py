@@ -12,13 +12,10 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
-from typing import Any, TypeAlias
 
 from sbert_search.config import unknown_name
 from sbert_search.errors import QueryError
-
-Where: TypeAlias = str | tuple[str, Sequence[Any]] | Mapping[str, Any]
-"""A filter: a condition, a condition with ``?`` and their values, or a mapping of columns."""
+from sbert_search.records import Where
 
 
 def condition_text(where: Where, columns: ColumnConditions | None = None) -> str:

@@ -19,8 +19,8 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import ensure_config, get_config_list, run_in_executor
 from pydantic import ConfigDict, Field
 
-from sbert_search.index.filters.structured import Where
 from sbert_search.integrations.langchain.vectorstore import SbertSearchVectorStore, documents_of
+from sbert_search.records import Where
 from sbert_search.search.options import SearchKeywords, SearchMode
 
 

@@ -15,11 +15,11 @@ from langchain_core.vectorstores.utils import maximal_marginal_relevance
 
 from sbert_search.errors import ModelMismatch, QueryError
 from sbert_search.index.building.build import BuildKeywords
-from sbert_search.index.filters.structured import Where, condition_text
+from sbert_search.index.filters.structured import condition_text
 from sbert_search.integrations.collection import Collection
 from sbert_search.integrations.langchain.models import SbertSearchEmbeddings
 from sbert_search.integrations.records import Conditions, Record, metadata_of
-from sbert_search.records import Hit
+from sbert_search.records import Hit, Where
 from sbert_search.search.options import SearchKeywords, SearchOptions
 from sbert_search.search.ordering import PairScorer
 from sbert_search.search.results import Hits

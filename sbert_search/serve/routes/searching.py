@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import date, datetime
 
-from sbert_search.index.filters.structured import Where
-from sbert_search.records import Hit, MetadataValue
+from sbert_search.records import Hit, MetadataValue, Where
 from sbert_search.search.facets import Facet
 from sbert_search.search.options import Fusion, SearchOptions
 from sbert_search.serve.access import ServerLimits

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from sbert_search.base.files import replace_file
 from sbert_search.config import unknown_name
 from sbert_search.errors import CorpusError
 from sbert_search.text.formats.rows import BadRow, RawRow, check_text, map_rows
@@ -231,7 +232,7 @@ def rows_file(rows: str | Path | Rows) -> Iterator[Path]:
     (file,) = source_files(rows, owner)
     with tempfile.TemporaryDirectory(prefix="sbert-search-rows-") as folder:
         path = Path(folder, f"{ROWS}.jsonl")
-        path.write_bytes(json_lines(map_rows(read_rows(file), lambda row: row.values)))
+        replace_file(path, json_lines(map_rows(read_rows(file), lambda row: row.values)))
         yield path
 
 
