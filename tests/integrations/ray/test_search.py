@@ -211,7 +211,7 @@ def test_what_cannot_be_searched_on_a_cluster_is_named(
     machines: Machines, runner: RayRunner, tmp_path: Path
 ) -> None:
     Index.build(some_rows(5), out=tmp_path / "one", model=MODEL)
-    with pytest.raises(ConfigError, match=r"/one has no shards.*--shards N"):
+    with pytest.raises(ConfigError, match=r"/one has no shards.*n_shards=N"):
         SearchEngine(tmp_path / "one", MODEL, runner=runner)
     index = Index.build(some_rows(9), out=tmp_path / "moved", model=MODEL, n_shards=2)
     (tmp_path / "moved").rename(tmp_path / "elsewhere")
