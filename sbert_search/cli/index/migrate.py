@@ -101,7 +101,7 @@ def migrate(
         back = "`--rollback` goes back, `--finish` removes the old vectors"
         return say(f"{done}. {path} is searched with {report.model} now; {back}.")
     if report.left:
-        return say(f"{done}, {report.left:,} are left; the same command resumes.")
+        return say(f"{done}, {report.left:,} left; the same command resumes.")
     say(f"{done}. The vectors of {report.model} are complete; --switch uses them.")
 
 

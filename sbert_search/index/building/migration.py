@@ -237,7 +237,9 @@ class _Migration:
         """Embed a sample of the passages, and extrapolate."""
         state, embedder = self._index.state, self._embedder
         old, new = state.settings, _settings_of(state.manifest, embedder)
-        name = state.manifest.pending or _next_name(state.manifest)
+        if name := state.manifest.pending:
+            _require_same(state.manifest.vectors[name], embedder)
+        name = name or _next_name(state.manifest)
         n_left = _n_missing(state, name)
         rows = np.random.default_rng(0).permutation(state.live_rows())[:SAMPLE_ROWS]
         texts = [passage.text for passage in state.fetch(np.sort(rows))]
@@ -284,7 +286,10 @@ class _Migration:
                 return name
             settings = _settings_of(manifest, embedder)
             if settings.identity == manifest.settings.identity:
-                raise ConfigError(f"{self._index.path} has the vectors of {embedder.identity.name}")
+                raise ConfigError(
+                    f"{self._index.path} has the vectors of {embedder.identity.name} already; name "
+                    "another model."
+                )
             name = _next_name(manifest)
             writer.rewrite(lambda w: replace(w.old, vectors={**w.old.vectors, name: settings}))
             return name

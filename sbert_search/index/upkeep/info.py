@@ -122,12 +122,18 @@ def describe(snapshot: Snapshot) -> IndexInfo:
         advice=advice(snapshot),
         migrating_to=_model_name(manifest, manifest.pending),
         migrated_from=_model_name(manifest, manifest.previous),
-        without_vectors=sum(
-            snapshot.n_live(i)
-            for i, record in enumerate(manifest.segments)
-            if len(record.vectors) < len(manifest.vectors)
-        ),
+        without_vectors=sum(map(_without_vectors, snapshot.parts)),
     )
+
+
+def _without_vectors(part: Snapshot) -> int:
+    manifest, count = part.manifest, 0
+    for i, record in enumerate(manifest.segments):
+        if len(record.vectors) < len(manifest.vectors):
+            filling, live = manifest.filling, part.live(i)
+            done = filling.n_rows if filling and filling.docs == record.docs.name else 0
+            count += record.n_rows - done if live is None else int(live[done:].sum())
+    return count
 
 
 def _model_name(manifest: Manifest, name: str | None) -> str:

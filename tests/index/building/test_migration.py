@@ -150,8 +150,9 @@ def test_a_migration_is_refused_where_it_would_do_harm(tmp_path: Path) -> None:
         index.migrate(HashingEmbedder(40, max_len=4))
     assert index.migrate(NEW, switch=False).switched is False
     require_as_built(index, OLD)
-    with pytest.raises(ModelMismatch, match="A migration to hashing:40 has begun"):
-        index.migrate("hashing:56")
+    for act in (index.migrate, index.plan_migration):
+        with pytest.raises(ModelMismatch, match="A migration to hashing:40 has begun"):
+            act("hashing:56")
     assert index.drop_unused_vectors() == [NEW]
     assert index.migrate("hashing:56").switched
     with pytest.raises(IndexStoreError, match="still holds the vectors of the model before"):
@@ -171,7 +172,7 @@ def test_a_faiss_index_is_made_for_the_new_vectors_or_left_out(
     index = Index.build(texts, out=tmp_path / "i", model=OLD, spec=spec)
     index.migrate(NEW)
     assert [ann is not None for ann in index.state.anns] == [True]
-    assert index.state.anns[0].record.name == index.state.manifest.faiss_files[0].name  # type: ignore[union-attr]
+    assert len(index.state.manifest.faiss_files) == 1
     index.roll_back()
     assert [ann is not None for ann in index.state.anns] == [True]
 
@@ -238,3 +239,19 @@ def test_random_programs_never_mix_two_models(tmp_path: Path) -> None:
             program.rng.choice(steps)()
             program.check()
         require_sound(program.path)
+
+
+def test_a_migration_stops_in_time_and_its_plan_counts_what_is_left(tmp_path: Path) -> None:
+    index = Index.build(rows(20, random.Random(8)), out=tmp_path / "i", model=OLD)
+    plan = index.plan_migration(NEW)
+    assert (plan.passages, plan.size_bytes) == (len(index), len(index) * 40 * 4)
+    assert plan.changes == {"model": (OLD, NEW), "dim": (24, 40)}
+    report = index.migrate(NEW, max_minutes=0)
+    assert (report.switched, report.embedded + report.left) == (False, len(index))
+    with pytest.raises(KeyboardInterrupt):
+        index.migrate(NEW, runner=stopping(2))
+    assert index.plan_migration(NEW).passages == index.info().without_vectors == len(index) - 6
+    assert index.migrate(NEW).embedded == len(index) - 6
+    empty = Index.create(tmp_path / "e", model=OLD)
+    assert empty.plan_migration(NEW).passages == 0
+    assert empty.migrate(NEW).switched

@@ -20,13 +20,13 @@ from sbert_search.index.index import Index
 from sbert_search.index.upkeep.check import check
 from sbert_search.search.engine import SearchEngine
 from tests.faults import FAULTS, FULL, Fault, every_step, keep_result
+from tests.index.building.test_migration import WORDS
 from tests.index.faults.migration_victim import migrate_once
 from tests.index.faults.test_kills import read_line
 
 OLD, NEW = "hashing:24", "hashing:40"
 KILLS = 1000 if FULL else 20
 SEED = 52_001
-WORDS = "river mill wheel stone bread moon grain field harbour lamp coin violin".split()  # noqa: SIM905
 
 Answers = list[tuple[str, float]]
 
