@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -105,10 +104,12 @@ class ProcessEngine:
 class _Worker:
     """A child process that ends when this object is deleted or the parent process ends."""
 
+    # The pool ends its process when it is deleted. A finalizer that called `shutdown` would wait
+    # for a thread, maybe in a garbage collection inside a lock which that thread needs.
+
     def __init__(self, device: str) -> None:
         self._device = device
         self._pool = ProcessPoolExecutor(1, get_context("spawn"), _begin, (reporting(),))
-        weakref.finalize(self, self._pool.shutdown)
 
     def submit(self, work: Callable[..., T], *arguments: object) -> Callable[[], T]:
         """Send a call to the process; return a function that waits for its result."""

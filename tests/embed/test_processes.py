@@ -1,4 +1,5 @@
 import os
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -38,6 +39,21 @@ def test_two_processes_give_the_vectors_of_one_until_one_ends(folder: Path) -> N
         engine._workers[1].submit(os._exit, 1)()
     with pytest.raises(ModelError, match="process that computes on cpu has ended"):
         both.encode(texts)
+
+
+@pytest.mark.thorough
+def test_workers_of_a_deleted_engine_end_and_are_not_waited_for() -> None:
+    stand_in: Any = Undecided
+    engine = ProcessEngine(stand_in, ["cpu"])
+    pid = engine._workers[0].submit(os.getpid)()
+    engine._workers[0].submit(time.sleep, 3)
+    started = time.monotonic()
+    del engine
+    assert time.monotonic() - started < 2
+    deadline = time.monotonic() + 60
+    while Path(f"/proc/{pid}").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 class Undecided:
