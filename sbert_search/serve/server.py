@@ -10,6 +10,7 @@ import gc
 import math
 import os
 import resource
+import select
 import signal
 import socket
 import sys
@@ -207,6 +208,7 @@ _ACCEPTED_AT_ONCE = 16
 # model needs the GIL after each step, and the event loop should not keep it for 5 ms, the default.
 _SWITCH_S = 0.0005
 _COLLECT_ALL_AFTER = 100  # collections of the middle generation; Python's default is 10
+_READ_S = 0.05  # time in which the event loop reads the requests of accepted connections
 _OWN_FILES = 256  # open files that the server needs besides its connections
 
 
@@ -335,3 +337,14 @@ class DrainingServer(uvicorn.Server):
         if self._exit_at_s is not None and time.monotonic() >= self._exit_at_s:
             self.should_exit = True
         return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept and read what clients have sent so far; then stop listening, and answer it."""
+        waiting = select.poll()
+        for bound in sockets or ():
+            waiting.register(bound, select.POLLIN)
+        last_s = time.monotonic() + self._served.limits.drain_s
+        while waiting.poll(0) and time.monotonic() < last_s:
+            await asyncio.sleep(0.001)  # the event loop accepts `_ACCEPTED_AT_ONCE`
+        await asyncio.sleep(_READ_S)
+        await super().shutdown(sockets)

@@ -74,6 +74,26 @@ def test_a_request_that_has_begun_gets_its_answer(models: Path) -> None:
 
 
 @pytest.mark.thorough
+def test_requests_that_wait_to_be_accepted_get_their_answers(built: Path) -> None:
+    program = (
+        "from sbert_search.cli.main import main; from sbert_search.serve import server; "
+        "server.NOTICE_S = 0; main()"
+    )
+    launcher = (sys.executable, "-c", program)
+    with live_server(built, launcher=launcher) as one, contextlib.ExitStack() as stack:
+        assert one.ask("GET", "/health").status == 200
+        one.process.send_signal(signal.SIGSTOP)  # as on a machine that is too busy to accept
+        clients = [stack.enter_context(one.socket()) for _ in range(200)]
+        for client in clients:
+            client.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        one.process.send_signal(signal.SIGTERM)
+        one.process.send_signal(signal.SIGCONT)
+        for client in clients:
+            assert client.recv(65_536).startswith(b"HTTP/1.1 200 ")
+        assert one.process.wait(60) == 0
+
+
+@pytest.mark.thorough
 def test_what_takes_longer_than_the_drain_is_cut(built: Path) -> None:
     with live_server(built, "--drain", 1) as one, one.socket() as client:
         client.sendall(b"POST /search HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n")
