@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from sbert_search.evaluate.comparison import Comparison as Comparison
     from sbert_search.evaluate.comparison import compare as compare
+    from sbert_search.evaluate.judged import SearchAgreement as SearchAgreement
+    from sbert_search.evaluate.judged import compare_searches as compare_searches
     from sbert_search.evaluate.judged import evaluate as evaluate
     from sbert_search.evaluate.judged import evaluate_run as evaluate_run
     from sbert_search.evaluate.manifest import Evaluation as Evaluation
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
 _MODULE_OF = {
     "Comparison": "comparison",
     "Evaluation": "manifest",
+    "SearchAgreement": "judged",
     "compare": "comparison",
+    "compare_searches": "judged",
     "evaluate": "judged",
     "evaluate_run": "judged",
 }

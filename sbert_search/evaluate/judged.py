@@ -1,29 +1,34 @@
-"""Evaluate a model, an engine or a run on a BEIR folder, or on pairs in a file or in memory."""
+"""Evaluate a model, an engine or a run on a BEIR folder, or on pairs; compare two engines."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Unpack
 
 from sbert_search.embed.arguments import ModelLike
 from sbert_search.errors import ConfigError, EvaluationError
+from sbert_search.evaluate.comparison import Comparison, compare
 from sbert_search.evaluate.manifest import Evaluation, EvaluationTracker
+from sbert_search.evaluate.metrics.correlation import spearman
 from sbert_search.evaluate.metrics.ranking import DEFAULT_MEASURES, mean, score_run
 from sbert_search.evaluate.retrieval import evaluate_retrieval
 from sbert_search.evaluate.similarity import evaluate_binary, evaluate_sts
 from sbert_search.evaluate.tasks import EvalTask, Kind
 from sbert_search.index.building.model_check import as_embedder
 from sbert_search.index.index import Index
-from sbert_search.records import Qrels, Run
+from sbert_search.records import Qrels, Query, Run
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.options import SearchKeywords, SearchOptions
 from sbert_search.search.rerankers import Reranker
 from sbert_search.text.labelled.pairs import COLUMNS, rows_file
-from sbert_search.text.labelled.retrieval import read_qrels_file, read_run
+from sbert_search.text.labelled.retrieval import read_qrels_file, read_queries, read_run
 from sbert_search.text.sources import classify, field_names
 from sbert_search.text.spool import Rows
 
+_JUDGED_DEPTH = 10  # hits that nDCG@10 reads
 _KIND_OF_COLUMN: Mapping[str, Kind] = {"score": "sts", "label": "binary"}
 
 
@@ -163,13 +168,19 @@ def evaluate_run(
             f"None of the {len(found):,} queries of {path}, such as {next(iter(found))!r}, is "
             f"judged in {judged}, which has {next(iter(grades))!r}; name the judgements of the run."
         )
-    per_query = score_run(found, grades, names)
+    return _measured(tracker, path.stem, found, grades, names)
+
+
+def _measured(
+    tracker: EvaluationTracker, system: str, run: Run, qrels: Qrels, metrics: Sequence[str]
+) -> Evaluation:
+    per_query = score_run(run, qrels, metrics)
     return tracker.finish(
-        path.stem,
+        system,
         scores={name: mean(values) for name, values in per_query.items()},
         per_item=per_query,
-        counts=_counts(found, grades),
-        run=found,
+        counts=_counts(run, qrels),
+        run=run,
     )
 
 
@@ -180,3 +191,103 @@ def _counts(run: Run, qrels: Qrels) -> dict[str, int]:
         "queries without results": len(qrels.keys() - run.keys()),
         "queries of the run without judgements": len(run.keys() - qrels.keys()),
     }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SearchAgreement:
+    """How much the hits of two engines have in common, over the same queries.
+
+    Attributes:
+        queries: Number of queries.
+        k: Number of first hits of each query that are compared.
+        overlap: Mean share of the hits of one engine that the other one has, too.
+        same_first: Share of queries with the same first hit.
+        rank_correlation: Mean of Spearman's correlation of the ranks of the hits that both have, in
+            queries with at least two such hits; None: there is no such query.
+        judged: nDCG@10 of both, with judgements; None: there are none.
+    """
+
+    queries: int
+    k: int
+    overlap: float
+    same_first: float
+    rank_correlation: float | None
+    judged: Comparison | None = None
+
+
+def compare_searches(
+    first: SearchEngine,
+    second: SearchEngine,
+    queries: str | Path | Sequence[Query],
+    qrels: str | Path | None = None,
+    *,
+    k: int = 10,
+    seed: int = 0,
+    **keywords: Unpack[SearchKeywords],
+) -> SearchAgreement:
+    """Compare the hits of two engines, with or without judgements.
+
+    Args:
+        first: An engine.
+        second: Another one, whose index has the same documents; for instance that of
+            `Index.preview_migration`.
+        queries: A file of queries with their texts and ids, a BEIR folder, or `Query` objects.
+        qrels: The judgements, in TREC's or in BEIR's format; with them, the queries that they judge
+            are also compared by nDCG@10.
+        k: Number of first hits that are compared without judgements.
+        seed: Seed of interval and p-value of the difference of nDCG@10.
+        keywords: Options of the searches, such as ``mode``; see `SearchOptions`.
+
+    Raises:
+        CorpusError: A file cannot be read, or has a wrong line.
+        EvaluationError: There is no query, or none of them is judged.
+        QueryError: An option is out of range.
+
+    Example:
+        >>> index = Index.from_texts(["a river", "a mill"], model="hashing")
+        >>> engine = SearchEngine(index)
+        >>> compare_searches(engine, engine, [Query("1", "mill")]).overlap
+        1.0
+    """
+    asked = read_queries(Path(queries)) if isinstance(queries, (str, Path)) else list(queries)
+    grades = read_qrels_file(Path(qrels)) if qrels is not None else {}
+    if not asked:
+        raise EvaluationError("There are no queries to compare the searches by.")
+    if qrels is not None and grades.keys().isdisjoint(query.query_id for query in asked):
+        raise EvaluationError(
+            f"None of the {len(asked):,} queries, such as {asked[0].query_id!r}, is judged in "
+            f"{qrels}; name the judgements of these queries."
+        )
+    depth = max(k, _JUDGED_DEPTH) if grades else k
+    runs = [engine.run(asked, depth, **keywords) for engine in (first, second)]
+    tops = [{key: list(islice(hits, k)) for key, hits in run.items()} for run in runs]
+    pairs = [(tops[0][query.query_id], tops[1][query.query_id]) for query in asked]
+    judged = None
+    if qrels is not None:
+        path = Path(qrels)
+        task = EvalTask(name=path.stem, kind="retrieval", path=path.resolve())
+        measured = [
+            _measured(EvaluationTracker(task, Path(), seed=seed), name, run, grades, ["nDCG@10"])
+            for name, run in zip(("first", "second"), runs, strict=True)
+        ]
+        judged = compare(*measured, metric="nDCG@10", seed=seed)
+    correlations = [c for pair in pairs if (c := _rank_correlation(*pair)) is not None]
+    return SearchAgreement(
+        queries=len(asked),
+        k=k,
+        overlap=_mean([len({*a} & {*b}) / max(1, len(a), len(b)) for a, b in pairs]),
+        same_first=_mean([a[:1] == b[:1] for a, b in pairs]),
+        rank_correlation=_mean(correlations) if correlations else None,
+        judged=judged,
+    )
+
+
+def _rank_correlation(first: Sequence[str], second: Sequence[str]) -> float | None:
+    shared = [doc_id for doc_id in first if doc_id in second]
+    if len(shared) < 2:
+        return None
+    return spearman(range(len(shared)), [second.index(one) for one in shared])
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

@@ -745,6 +745,26 @@ class Index:
 
         return plan_migration(self, model, options)
 
+    def preview_migration(self) -> Self:
+        """Open the index as the switch of a migration will leave it, to be searched only.
+
+        Its searches use the vectors of the new model. Vectors that a FAISS index will hold are
+        searched exactly until the switch, which makes it.
+
+        Raises:
+            IndexStoreError: No migration has begun, or passages still lack a vector of the new
+                model: call `migrate` with ``switch=False`` first.
+
+        Example:
+            >>> index = Index.from_texts(["a river", "a mill"], model="hashing")
+            >>> report = index.migrate("hashing:64", switch=False)
+            >>> index.preview_migration().identity.name, index.identity.name
+            ('hashing:64', 'hashing')
+        """
+        from sbert_search.index.building.migration import preview
+
+        return preview(self)
+
     def roll_back(self, **options: Unpack[EmbedderOptions]) -> MigrationReport:
         """Switch back to the model before `migrate`, which first embeds the rows added since.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,8 +16,16 @@ from sklearn.metrics import average_precision_score, f1_score
 from sbert_search import Index, Reranker, SearchEngine
 from sbert_search.cli.main import cli
 from sbert_search.errors import ConfigError, EvaluationError
-from sbert_search.evaluate import Comparison, Evaluation, compare, evaluate, evaluate_run
+from sbert_search.evaluate import (
+    Comparison,
+    Evaluation,
+    compare,
+    compare_searches,
+    evaluate,
+    evaluate_run,
+)
 from sbert_search.evaluate.metrics.classification import average_precision, best_thresholds
+from sbert_search.records import Query
 from tests.models.tiny import tiny_cross_encoder
 
 PAIRS = [
@@ -198,3 +207,43 @@ def test_a_run_of_other_queries_is_refused(trec: Path) -> None:
     (trec / "qrels.txt").write_text("a1 0 d1 1\n")
     with pytest.raises(EvaluationError, match=r"None of the 7 queries .* such as 'q0'"):
         evaluate_run(trec / "ours.trec", trec / "qrels.txt")
+
+
+def _one_of_each() -> Index:
+    """Documents whose scores are 5 to 1 by the vector (1, 0), and 1 to 5 by (0, 1)."""
+    vectors = [[float(5 - n), float(n + 1)] for n in range(5)]
+    rows = [{"_id": f"d{n}", "text": f"text {n}"} for n in range(5)]
+    return Index.build(rows, vectors=np.array(vectors, np.float32), metric="dot")
+
+
+class Towards:
+    """An engine that asks with one vector, whatever the queries are."""
+
+    def __init__(self, index: Index, vector: list[float]) -> None:
+        self.engine, self.vector = SearchEngine(index), np.array([vector], np.float32)
+
+    def run(self, queries: list[Query], k: int, **options: Any) -> dict[str, dict[str, float]]:
+        vectors = np.repeat(self.vector, len(queries), axis=0)
+        return self.engine.run(queries, k, vectors=vectors, mode="dense", **options)
+
+
+def test_the_hits_of_two_engines_are_compared(tmp_path: Path) -> None:
+    index = _one_of_each()
+    falling: Any = Towards(index, [1, 0])  # d0, d1, d2, d3, d4
+    rising: Any = Towards(index, [0, 1])  # d4, d3, d2, d1, d0
+    queries = [Query("q1", "one"), Query("q2", "two")]
+    same = compare_searches(falling, falling, queries, k=3)
+    assert (same.overlap, same.same_first, same.rank_correlation, same.judged) == (1, 1, 1, None)
+    other = compare_searches(falling, rising, queries, k=3)  # both have d2 only
+    assert (other.queries, other.k, other.overlap) == (2, 3, 1 / 3)
+    assert (other.same_first, other.rank_correlation) == (0, None)
+    assert compare_searches(falling, rising, queries, k=4).rank_correlation == -1  # d1, d2, d3
+    (tmp_path / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td0\t1\nq2\td1\t1\n")
+    judged = compare_searches(falling, rising, queries, tmp_path / "qrels.tsv", k=3).judged
+    assert judged is not None
+    assert judged.first == pytest.approx((1 + 1 / np.log2(3)) / 2)
+    assert judged.second == pytest.approx((1 / np.log2(6) + 1 / np.log2(5)) / 2)
+    with pytest.raises(EvaluationError, match="There are no queries"):
+        compare_searches(falling, rising, [])
+    with pytest.raises(EvaluationError, match="None of the 1 queries, such as 'x', is judged"):
+        compare_searches(falling, rising, [Query("x", "one")], tmp_path / "qrels.tsv")

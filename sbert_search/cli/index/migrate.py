@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -19,8 +20,10 @@ from sbert_search.cli.options.shared import (
 from sbert_search.config import to_mapping
 
 if TYPE_CHECKING:
+    from sbert_search.index.building.migration import MigrationPlan, MigrationReport
     from sbert_search.index.index import Index
 
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 Step = Literal["dry_run", "rollback", "finish", "abandon"]
 
 
@@ -42,6 +45,12 @@ Step = Literal["dry_run", "rollback", "finish", "abandon"]
     show_default=True,
     help="Search with the new model as soon as all vectors are there.",
 )
+@click.option(
+    "--judge",
+    type=FILE,
+    help="File of queries: make all vectors, compare the hits of both models, do not switch.",
+)
+@click.option("--qrels", type=FILE, help="Judgements of the queries of --judge, for nDCG@10.")
 @click.option("--max-minutes", type=Finite(0), help="Stop at a commit after this time.")
 @embedder_options
 @shared_options("memory", "wait", "quiet", "json")
@@ -52,6 +61,8 @@ def migrate(
     path: Path,
     step: Step | None,
     switch: bool,
+    judge: Path | None,
+    qrels: Path | None,
     max_minutes: float | None,
     model: str | None,
     wait_s: float,
@@ -67,25 +78,17 @@ def migrate(
     from sbert_search.index.index import Index
 
     index = Index.open(path, wait_s=wait_s)
-    if step in ("finish", "abandon", "rollback"):
-        names = {"switch", "max_minutes", "model"}
-        refuse_typed(ctx, names, f"with --{step}")
-    elif model is None:
+    if step is not None:
+        others = {"switch", "judge", "qrels", "max_minutes"}
+        needless = others if step == "dry_run" else {*others, "model"}
+        refuse_typed(ctx, needless, f"with --{step.replace('_', '-')}")
+    if step in (None, "dry_run") and model is None:
         raise click.UsageError("Name the new model with --model.")
+    if judge is None:
+        refuse_typed(ctx, {"qrels"}, "without --judge")
     if step == "dry_run":
         assert model is not None
-        plan = index.plan_migration(model, **model_options(ctx))
-        if as_json:
-            return emit(to_mapping(plan))
-        return show_facts(
-            {
-                "passages": plan.passages,
-                "tokens": f"about {plan.tokens:,}",
-                "time": f"about {plan.minutes:,.1f} minutes on this machine",
-                "space": f"{size_text(plan.size_bytes)} beside the old vectors",
-                **{name: f"{old} -> {new}" for name, (old, new) in plan.changes.items()},
-            }
-        )
+        return _show_plan(index.plan_migration(model, **model_options(ctx)), as_json=as_json)
     if step in ("finish", "abandon"):
         return _drop(index, step, as_json=as_json)
     if step == "rollback":
@@ -93,7 +96,14 @@ def migrate(
     else:
         assert model is not None
         options = model_options(ctx)
+        switch = switch and judge is None
         report = index.migrate(model, switch=switch, max_minutes=max_minutes, **options)
+        if judge is not None and not report.left:
+            return _judge(index, model, judge, qrels, as_json=as_json)
+    _show_report(report, path, as_json=as_json)
+
+
+def _show_report(report: MigrationReport, path: Path, *, as_json: bool) -> None:
     if as_json:
         return emit({"index": str(path), **to_mapping(report)})
     done = f"{report.embedded:,} passages embedded in {report.seconds:,.0f} s"
@@ -103,6 +113,47 @@ def migrate(
     if report.left:
         return say(f"{done}, {report.left:,} left; the same command resumes.")
     say(f"{done}. The vectors of {report.model} are complete; --switch uses them.")
+
+
+def _show_plan(plan: MigrationPlan, *, as_json: bool) -> None:
+    if as_json:
+        return emit(to_mapping(plan))
+    show_facts(
+        {
+            "passages": plan.passages,
+            "tokens": f"about {plan.tokens:,}",
+            "time": f"about {plan.minutes:,.1f} minutes on this machine",
+            "space": f"{size_text(plan.size_bytes)} beside the old vectors",
+            **{name: f"{old} -> {new}" for name, (old, new) in plan.changes.items()},
+        }
+    )
+
+
+def _judge(index: Index, model: str, queries: Path, qrels: Path | None, *, as_json: bool) -> None:
+    """Compare the hits of both models, and say how to switch."""
+    from sbert_search.evaluate import compare_searches
+    from sbert_search.search.engine import SearchEngine
+
+    engines = SearchEngine(index), SearchEngine(index.preview_migration())
+    found = compare_searches(*engines, queries, qrels)
+    if as_json:
+        judged = found.judged and {
+            "first": found.judged.first,
+            "second": found.judged.second,
+            "difference": to_mapping(found.judged.difference),
+        }
+        return emit({**to_mapping(replace(found, judged=None)), "judged": judged})
+    facts: dict[str, object] = {
+        "queries": found.queries,
+        "same first hit": f"{found.same_first:.0%}",
+        f"shared of {found.k} hits": f"{found.overlap:.0%}",
+    }
+    if found.rank_correlation is not None:
+        facts["correlation of ranks"] = f"{found.rank_correlation:.2f}"
+    if found.judged:
+        facts["old and new model"] = found.judged
+    show_facts(facts)
+    say(f"Switch: sbert-search index migrate {index.path} --model {model}")
 
 
 def _drop(index: Index, step: Step, *, as_json: bool) -> None:

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,7 @@ from sbert_search.index.building.model_check import (
 from sbert_search.index.dense import faiss_build
 from sbert_search.index.norms import largest_norm
 from sbert_search.index.settings import IndexSpec
+from sbert_search.index.shards.opening import joined
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage import segments as npy
 from sbert_search.index.storage.manifest import (
@@ -51,6 +52,7 @@ from sbert_search.index.storage.rows import read_passages
 from sbert_search.index.storage.segment_writer import as_stored, record_of
 from sbert_search.index.storage.segments import Segment, open_checked
 from sbert_search.index.storage.transaction import Transaction
+from sbert_search.index.store import IndexStore
 from sbert_search.index.upkeep import compaction
 from sbert_search.index.writer import IndexWriter
 from sbert_search.models.loading.identity import ModelIdentity
@@ -59,6 +61,8 @@ from sbert_search.text.tokens.batching import token_batches
 
 if TYPE_CHECKING:
     from sbert_search.index.index import Index
+
+AnyIndex = TypeVar("AnyIndex", bound="Index")
 
 # Rows of a segment whose passages are embedded together. The rounding of a vector depends on the
 # texts that are embedded with it, so a resumed migration must embed the same rows together.
@@ -166,6 +170,39 @@ def plan_migration(
     run = _Migration(index, embedder, None, embed_batches)
     run.require_room()
     return run.plan()
+
+
+def preview(index: AnyIndex) -> AnyIndex:
+    """Return the index as the switch will leave it; see `Index.preview_migration`."""
+    index.refresh()
+    state = index.state
+    name = state.manifest.pending
+    if name is None or (n_left := _n_missing(state, name)):
+        what = f"{n_left:,} passages lack a vector of the new model" if name else "none has begun"
+        raise IndexStoreError(
+            f"{index.path}: no migration can be previewed, since {what}; first run "
+            f"`index migrate {index.path} --model NEW --no-switch`."
+        )
+    parts = [
+        Snapshot(part.folder, replace(part.manifest, active=name, query_models={}), part)
+        for part in state.parts
+    ]
+    return type(index)(_Preview(joined(state.folder, state.shards, parts)))
+
+
+class _Preview(IndexStore):
+    """A state that is not on disk, so it is only read."""
+
+    def newest(self) -> Snapshot:
+        return self.snapshot
+
+    def writer(self, *, at_least_s: float = 0.0) -> NoReturn:
+        raise IndexStoreError(
+            f"{self.path}: the preview of a migration is only searched; change the index itself."
+        )
+
+    def __reduce__(self) -> NoReturn:
+        raise IndexStoreError(f"{self.path}: the preview of a migration cannot be pickled.")
 
 
 def roll_back(

@@ -80,8 +80,17 @@ def test_a_migrated_index_answers_as_one_built_by_the_new_model(
     index.delete([next(iter(index)).doc_id])
     engine, before = SearchEngine(tmp_path / "i"), answers(index)
     assert engine.search("river", mode="dense").commit == index.state.manifest.generation
-    report = index.migrate(NEW)
-    assert (report.switched, report.left, report.embedded) == (True, 0, len(index))
+    with pytest.raises(IndexStoreError, match="since none has begun; first run"):
+        index.preview_migration()
+    report = index.migrate(NEW, switch=False)
+    assert (report.switched, report.left, report.embedded) == (False, 0, len(index))
+    shown = index.preview_migration()
+    require_as_built(shown, NEW)
+    require_as_built(index, OLD)
+    assert not shown.refresh()
+    with pytest.raises(IndexStoreError, match="is only searched"):
+        shown.upsert([{"_id": "d", "text": "a preview is not changed"}])
+    assert index.migrate(NEW).switched
     require_as_built(index, NEW)
     assert engine.refresh()
     found = engine.search_many(QUERIES, 100, mode="dense", syntax="plain")
@@ -89,6 +98,8 @@ def test_a_migrated_index_answers_as_one_built_by_the_new_model(
     require_sound(tmp_path / "i")
 
     index.upsert([{"_id": "late", "text": "river violin"}])
+    with pytest.raises(IndexStoreError, match="since none has begun"):
+        index.preview_migration()
     report = index.roll_back()
     assert (report.switched, report.embedded) == (True, 1)
     require_as_built(index, OLD)
