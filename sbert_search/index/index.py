@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self, Unpack
 from sbert_search.config import from_mapping
 from sbert_search.embed.arguments import CheckedOptions, EmbedderOptions, ModelLike
 from sbert_search.embed.protocol import TextEmbedder
-from sbert_search.errors import IndexStoreError, QueryError, UnfinishedBuild
+from sbert_search.errors import ConfigError, IndexStoreError, QueryError, UnfinishedBuild
 from sbert_search.index import documents as read
 from sbert_search.index.documents import DocIds, Page
 from sbert_search.index.snapshot import Snapshot
@@ -680,8 +680,9 @@ class Index:
 
     def migrate(
         self,
-        model: ModelLike,
+        model: ModelLike | None = None,
         *,
+        vectors: VectorsLike | None = None,
         switch: bool = True,
         max_minutes: float | None = None,
         runner: EmbedBatches | None = None,
@@ -694,15 +695,21 @@ class Index:
         migration. The old vectors stay, for `roll_back`, until `drop_unused_vectors`.
 
         Args:
-            model: As for `build`.
+            model: As for `build`; None: the index has no model afterwards, if vectors are given.
+            vectors: Vectors to take in place of those that the model would make, one for each live
+                passage in the order of `scroll`: floats (n_passages, dim) or the path of an
+                ``.npy`` file. Writers wait meanwhile.
             switch: Whether to switch to the model; False: only make its vectors.
             max_minutes: Time after which to stop at a commit; None: no limit.
             runner: As for `build`.
             options: Options for opening a model by name; see `Embedder`.
 
         Raises:
-            ConfigError: The index has the vectors of this model already.
-            ModelMismatch: A migration to another model has begun.
+            ConfigError: The index has the vectors of this model already, or neither a model nor
+                vectors are named.
+            CorpusError: The given vectors are not one for each passage, or one cannot be used.
+            ModelMismatch: A migration to another model has begun, or the given vectors have another
+                dimension than those of the model.
             IndexStoreError: The model would cut off a passage, a document has no text, or the
                 vectors of the model before are still there.
             IndexLocked: Another process is writing for longer than ``wait_s``.
@@ -715,8 +722,14 @@ class Index:
             'hashing:64'
         """
         from sbert_search.embed.pipeline import embed_batches
-        from sbert_search.index.building.migration import migrate
+        from sbert_search.index.building.migration import migrate, migrate_to_given
+        from sbert_search.index.building.model_check import as_embedder
 
+        if vectors is not None:
+            embedder = None if model is None else as_embedder(model, **options)
+            return migrate_to_given(self, vectors, embedder, switch=switch)
+        if model is None:
+            raise ConfigError("Name the new model, or give vectors.")
         return migrate(
             self,
             model,

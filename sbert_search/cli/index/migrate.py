@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -46,11 +47,19 @@ Step = Literal["dry_run", "rollback", "finish", "abandon"]
     help="Search with the new model as soon as all vectors are there.",
 )
 @click.option(
+    "--vectors",
+    type=FILE,
+    help=".npy file of vectors to take, one for each passage in the order of `index export`.",
+)
+@click.option(
     "--judge",
     type=FILE,
     help="File of queries: make all vectors, compare the hits of both models, do not switch.",
 )
 @click.option("--qrels", type=FILE, help="Judgements of the queries of --judge, for nDCG@10.")
+@click.option(
+    "--background", is_flag=True, help="Leave the cores to searches: one thread, lowest priority."
+)
 @click.option("--max-minutes", type=Finite(0), help="Stop at a commit after this time.")
 @embedder_options
 @shared_options("memory", "wait", "quiet", "json")
@@ -61,8 +70,10 @@ def migrate(
     path: Path,
     step: Step | None,
     switch: bool,
+    vectors: Path | None,
     judge: Path | None,
     qrels: Path | None,
+    background: bool,
     max_minutes: float | None,
     model: str | None,
     wait_s: float,
@@ -79,13 +90,18 @@ def migrate(
 
     index = Index.open(path, wait_s=wait_s)
     if step is not None:
-        others = {"switch", "judge", "qrels", "max_minutes"}
+        others = {"switch", "vectors", "judge", "qrels", "max_minutes"}
         needless = others if step == "dry_run" else {*others, "model"}
         refuse_typed(ctx, needless, f"with --{step.replace('_', '-')}")
-    if step in (None, "dry_run") and model is None:
+    if step in (None, "dry_run") and model is None and vectors is None:
         raise click.UsageError("Name the new model with --model.")
     if judge is None:
         refuse_typed(ctx, {"qrels"}, "without --judge")
+    if background:
+        import torch
+
+        torch.set_num_threads(1)
+        os.nice(19)
     if step == "dry_run":
         assert model is not None
         return _show_plan(index.plan_migration(model, **model_options(ctx)), as_json=as_json)
@@ -94,12 +110,16 @@ def migrate(
     if step == "rollback":
         report = index.roll_back(**model_options(ctx))
     else:
-        assert model is not None
-        options = model_options(ctx)
-        switch = switch and judge is None
-        report = index.migrate(model, switch=switch, max_minutes=max_minutes, **options)
+        options = {} if model is None else model_options(ctx)
+        report = index.migrate(
+            model,
+            vectors=vectors,
+            switch=switch and judge is None,
+            max_minutes=max_minutes,
+            **options,
+        )
         if judge is not None and not report.left:
-            return _judge(index, model, judge, qrels, as_json=as_json)
+            return _judge(index, judge, qrels, as_json=as_json)
     _show_report(report, path, as_json=as_json)
 
 
@@ -129,7 +149,7 @@ def _show_plan(plan: MigrationPlan, *, as_json: bool) -> None:
     )
 
 
-def _judge(index: Index, model: str, queries: Path, qrels: Path | None, *, as_json: bool) -> None:
+def _judge(index: Index, queries: Path, qrels: Path | None, *, as_json: bool) -> None:
     """Compare the hits of both models, and say how to switch."""
     from sbert_search.evaluate import compare_searches
     from sbert_search.search.engine import SearchEngine
@@ -153,7 +173,7 @@ def _judge(index: Index, model: str, queries: Path, qrels: Path | None, *, as_js
     if found.judged:
         facts["old and new model"] = found.judged
     show_facts(facts)
-    say(f"Switch: sbert-search index migrate {index.path} --model {model}")
+    say("The same command without --judge switches to the new model.")
 
 
 def _drop(index: Index, step: Step, *, as_json: bool) -> None:

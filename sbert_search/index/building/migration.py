@@ -25,8 +25,9 @@ from sbert_search.embed.arguments import EmbedderOptions, ModelLike
 from sbert_search.embed.delegation import LazyEmbedder
 from sbert_search.embed.pipeline import EmbedBatches, embed_batches
 from sbert_search.embed.protocol import TextEmbedder
-from sbert_search.errors import ConfigError, IndexStoreError, ModelMismatch
+from sbert_search.errors import ConfigError, CorpusError, IndexStoreError, ModelMismatch
 from sbert_search.index.building.build import note_resume_on_interrupt, vector_settings
+from sbert_search.index.building.given_vectors import dim_of, vector_rule
 from sbert_search.index.building.model_check import (
     as_embedder,
     require_agreement,
@@ -58,6 +59,7 @@ from sbert_search.index.writer import IndexWriter
 from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.records import Document
 from sbert_search.text.tokens.batching import token_batches
+from sbert_search.text.vectors import RowVectors, VectorsLike, vector_problems
 
 if TYPE_CHECKING:
     from sbert_search.index.index import Index
@@ -70,6 +72,7 @@ PIECE_ROWS = 1024
 COMMIT_S = 15.0  # seconds after which new vectors are committed
 EARLIER_KEPT = 16  # digests of earlier sets that a manifest names
 SAMPLE_ROWS = 256  # passages that a plan embeds
+GIVEN_BYTES = 64 << 20  # bytes of given vectors after which they are committed
 LONGEST_CHECKED = 1024  # of the longest passages, which must fit the new model before it begins
 
 
@@ -135,7 +138,7 @@ class _Piece(NamedTuple):
 
 
 Vectors = NDArray[np.floating]
-Done = Mapping[int, Mapping[str, Sequence[tuple[int, Vectors]]]]
+Done = Mapping[int, Mapping[str, list[tuple[int, Vectors]]]]
 """Vectors by shard and docs file of the segment, each with the position of its first row."""
 
 
@@ -159,6 +162,52 @@ def migrate(
     run = _Migration(index, embedder, max_minutes, embed)
     run.require_room()
     return run.to(run.begin(), switch=switch)
+
+
+def migrate_to_given(
+    index: Index, vectors: VectorsLike, embedder: TextEmbedder | None, *, switch: bool = True
+) -> MigrationReport:
+    """Take one vector for each live passage, in the order of their rows; see `Index.migrate`."""
+    started, given = time.monotonic(), RowVectors.open(vectors)
+    index.require_finished()
+    with index.store.writer() as writer:
+        manifest = writer.snapshot.manifest
+        _require_no_previous(writer.snapshot)
+        if (begun := manifest.pending) is not None:  # maybe of other vectors
+            writer.rewrite(lambda work: _without(work.old, {begun}))
+        rule = vector_rule(
+            manifest.settings.metric, manifest.settings.dtype, dim_of(given.dim, embedder)
+        )
+        rows = writer.snapshot.live_rows()
+        given.require(len(rows), rule)
+        settings = _possible(vector_settings(manifest.settings, embedder, given.dim))
+        name = _add_set(writer, settings)
+        state, done = writer.snapshot, _nothing()
+        held = 0
+        for piece in _missing(state, name):
+            at = np.searchsorted(rows, piece.segment.rows[piece.start :][: len(piece.live)])
+            made = np.zeros((len(piece.live), given.dim), settings.dtype)
+            if piece.live.any():
+                first, last = at[piece.live][[0, -1]]
+                block = given.block(first, last + 1)
+                for n, problem in enumerate(vector_problems(block, rule)):
+                    if problem:
+                        raise CorpusError(f"{given.shown}: row {first + n}: {problem}.")
+                made[piece.live] = as_stored(block[at[piece.live] - first], settings)
+            done[piece.part][piece.record.docs.name].append((piece.start, made))
+            if (held := held + made.nbytes) >= GIVEN_BYTES:
+                _put(writer, name, done)
+                done, held = _nothing(), 0
+        _put(writer, name, done)
+        if switch:
+            _switch(writer, name)
+    return MigrationReport(
+        model=str(settings.identity.get("name", "")),
+        embedded=0,
+        left=0,
+        switched=switch,
+        seconds=time.monotonic() - started,
+    )
 
 
 def plan_migration(
@@ -313,11 +362,7 @@ class _Migration:
         embedder = self._embedder
         with self._index.store.writer() as writer:
             manifest = writer.snapshot.manifest
-            if manifest.previous:
-                raise IndexStoreError(
-                    f"{self._index.path} still holds the vectors of the model before; drop them "
-                    "(`index migrate --finish`), or go back to them (`--rollback`)."
-                )
+            _require_no_previous(writer.snapshot)
             if name := manifest.pending:
                 _require_same(manifest.vectors[name], embedder)
                 return name
@@ -327,9 +372,7 @@ class _Migration:
                     f"{self._index.path} has the vectors of {embedder.identity.name} already; name "
                     "another model."
                 )
-            name = _next_name(manifest)
-            writer.rewrite(lambda w: replace(w.old, vectors={**w.old.vectors, name: settings}))
-            return name
+            return _add_set(writer, settings)
 
     def to(self, name: str, *, switch: bool) -> MigrationReport:
         """Make the vectors that the set lacks, and switch to it."""
@@ -369,9 +412,7 @@ class _Migration:
                 put(name, _of_dead_rows(state, name))
             return
         settings = state.manifest.vectors[name]
-        done: dict[int, dict[str, list[tuple[int, Vectors]]]] = defaultdict(
-            lambda: defaultdict(list)
-        )
+        done = _nothing()
         committed = time.monotonic()
         with (
             progress("Embedding passages again", n_left, "passages") as advance,
@@ -395,7 +436,7 @@ class _Migration:
                 self._n_embedded += len(batch.documents)
                 if (now := time.monotonic()) >= min(committed + COMMIT_S, self._until):
                     put(name, done)
-                    done.clear()
+                    done = _nothing()
                     committed = now
                     if now >= self._until:
                         return
@@ -413,9 +454,28 @@ def _require_same(stored: VectorSettings, embedder: TextEmbedder) -> None:
         ) from error
 
 
+def _require_no_previous(state: Snapshot) -> None:
+    if state.manifest.previous:
+        raise IndexStoreError(
+            f"{state.path} still holds the vectors of the model before; drop them "
+            "(`index migrate --finish`), or go back to them (`--rollback`)."
+        )
+
+
+def _add_set(writer: IndexWriter, settings: VectorSettings) -> str:
+    """Record a new set, which has no vectors yet; return its name."""
+    name = _next_name(writer.snapshot.manifest)
+    writer.rewrite(lambda w: replace(w.old, vectors={**w.old.vectors, name: settings}))
+    return name
+
+
 def _settings_of(manifest: Manifest, embedder: TextEmbedder) -> VectorSettings:
     """Return the settings of a new set: those of the present one, with another model."""
-    settings = vector_settings(manifest.settings, embedder, embedder.dim)
+    return _possible(vector_settings(manifest.settings, embedder, embedder.dim))
+
+
+def _possible(settings: VectorSettings) -> VectorSettings:
+    """Return settings without a FAISS index that the dimension does not allow."""
     try:
         faiss_build.require_possible(settings)
     except ConfigError as error:
@@ -469,10 +529,14 @@ def _texts(state: Snapshot, name: str) -> Iterator[tuple[list[Document], _Piece]
         )
 
 
+def _nothing() -> Done:
+    return defaultdict(lambda: defaultdict(list))
+
+
 def _of_dead_rows(state: Snapshot, name: str) -> Done:
     """Return vectors of 0 for segments whose rows without vectors are all dead."""
     settings = state.manifest.vectors[name]
-    done: dict[int, dict[str, list[tuple[int, Vectors]]]] = defaultdict(lambda: defaultdict(list))
+    done = _nothing()
     for piece in _missing(state, name):
         vectors = np.zeros((len(piece.live), settings.dim), settings.dtype)
         done[piece.part][piece.record.docs.name].append((piece.start, vectors))

@@ -13,7 +13,7 @@ import pytest
 from sbert_search import Index, SearchEngine
 from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.embed.pipeline import EmbeddedBatch, embed_batches
-from sbert_search.errors import ConfigError, IndexStoreError, ModelMismatch
+from sbert_search.errors import ConfigError, CorpusError, IndexStoreError, ModelMismatch
 from sbert_search.index.building import migration
 from sbert_search.index.settings import IndexSpec
 from sbert_search.index.upkeep.check import check
@@ -266,3 +266,43 @@ def test_a_migration_stops_in_time_and_its_plan_counts_what_is_left(tmp_path: Pa
     empty = Index.create(tmp_path / "e", model=OLD)
     assert empty.plan_migration(NEW).passages == 0
     assert empty.migrate(NEW).switched
+
+
+@pytest.mark.parametrize("n_shards", [None, 3])
+def test_given_vectors_are_taken_in_the_order_of_the_documents(
+    tmp_path: Path, n_shards: int | None
+) -> None:
+    documents = rows(30, random.Random(1))
+    given = np.random.default_rng(0).standard_normal((34, 8), dtype=np.float32)
+    index = Index.build(documents, out=tmp_path / "i", vectors=given[:30], n_shards=n_shards)
+    index.add([{"_id": f"late{i}", "text": "t"} for i in range(4)], vectors=given[30:])
+    index.delete([str(documents[n]["_id"]) for n in (7, 20)])
+    ids = [document.doc_id for document in index.scroll(100).documents]
+    new = np.random.default_rng(1).standard_normal((len(ids), 12), dtype=np.float32)
+    np.save(tmp_path / "new.npy", new)
+    for wrong, reason in (
+        (new[1:], "31 vectors for 32 rows"),
+        (new * np.nan, r"row \d: the vector"),
+    ):
+        with pytest.raises(CorpusError, match=reason):
+            index.migrate(vectors=wrong)
+    report = index.migrate(vectors=tmp_path / "new.npy")
+    assert (report.switched, report.embedded, report.left) == (True, 0, 0)
+    engine = SearchEngine(index)
+    for doc_id, vector in zip(ids, new, strict=True):
+        assert engine.search(vector, 1)[0].doc_id == doc_id
+    require_sound(tmp_path / "i")
+    assert index.roll_back().switched
+    assert SearchEngine(index).search(given[0], 1)[0].doc_id == documents[0]["_id"]
+
+
+def test_vectors_of_a_named_model_are_taken_for_its_own(tmp_path: Path) -> None:
+    index = Index.build(rows(20, random.Random(3)), out=tmp_path / "i", model=OLD)
+    texts = [document.text for document in index]
+    made = HashingEmbedder(40).encode_document(texts)
+    with pytest.raises(ModelMismatch, match="12 dimensions"):
+        index.migrate(NEW, vectors=made[:, :12])
+    with pytest.raises(ConfigError, match="Name the new model, or give vectors"):
+        index.migrate()
+    index.migrate(NEW, vectors=made)
+    require_as_built(index, NEW)
