@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,9 @@ from sbert_search.errors import ConfigError, CorpusError, IndexStoreError, Model
 from sbert_search.index.building import migration
 from sbert_search.index.settings import IndexSpec
 from sbert_search.index.upkeep.check import check
-from tests.faults import FULL
+from tests.faults import FULL, keep_result
 
+PROGRAMS, STEPS = 2000 if FULL else 10, 8
 OLD, NEW = "hashing:24", "hashing:40"
 WORDS = "river mill wheel stone bread moon grain field harbour lamp coin violin".split()  # noqa: SIM905
 QUERIES = ["river mill", "moon coin lamp", "bread"]
@@ -242,14 +244,17 @@ class Program:
 
 
 def test_random_programs_never_mix_two_models(tmp_path: Path) -> None:
-    for seed in range(2000 if FULL else 10):
+    for seed in range(PROGRAMS):
         program = Program(tmp_path / str(seed), random.Random(seed))
         p = program
         steps = [p.add, p.delete, p.compact, p.migrate, p.interrupt, p.roll_back, p.drop]
-        for _ in range(8):
+        for _ in range(STEPS):
             program.rng.choice(steps)()
             program.check()
         require_sound(program.path)
+        shutil.rmtree(program.path)
+    figures = {"programs": PROGRAMS, "steps_of_a_program": STEPS, "answers_that_differ": 0}
+    keep_result("migration_programs", figures)
 
 
 def test_a_migration_stops_in_time_and_its_plan_counts_what_is_left(tmp_path: Path) -> None:
