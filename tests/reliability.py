@@ -65,8 +65,8 @@ PROMISES = {
     "migration_kills": "A change of the model that is killed at any moment, beside a writer and a "
     "reader, loses no acknowledged row, resumes, and gives answers of one model only",
     "migration_steps": "So does one in which any step of writing fails, there and back",
-    "migration_programs": "Random programs of changes, migrations, interruptions and returns answer "
-    "bit for bit as an index that was built with the model in use",
+    "migration_programs": "Random programs of changes, migrations, interruptions and returns "
+    "answer bit for bit as an index that was built with the model in use",
     "serving_kills": "A server that is killed or told to end again and again loses no acknowledged "
     "document, and no request that it was sent before SIGTERM; each answer agrees with the commit "
     "that it names; too many requests are refused and do not time out",
