@@ -8,7 +8,13 @@ import sys
 # from Python's threads, torch's allocators and C++. The messages of _MAYBE_OUT_OF_MEMORY are from
 # oneDNN and name no cause, so they count as lack of memory only if the memory of this process is
 # limited.
-_OUT_OF_MEMORY = ("can't start new thread", "can't allocate memory", "out of memory", "bad_alloc")
+_OUT_OF_MEMORY = (
+    "can't start new thread",
+    "can't allocate lock",
+    "can't allocate memory",
+    "out of memory",
+    "bad_alloc",
+)
 _MAYBE_OUT_OF_MEMORY = ("could not create a primitive", "could not create a memory object")
 
 

@@ -289,8 +289,13 @@ def _spool(owner: object, shown: str, suffix: str = "") -> Iterator[BinaryIO]:
     file = tempfile.NamedTemporaryFile(suffix=suffix)  # noqa: SIM115 (lives as long as its owner)
     weakref.finalize(owner, file.close)
     copy = _Copy(cast(BinaryIO, file), shown)
-    yield cast(BinaryIO, copy)
-    copy.flush()
+    try:
+        yield cast(BinaryIO, copy)
+        copy.flush()
+    except BaseException:
+        with contextlib.suppress(OSError):  # of bytes in the buffer for which the disk has no room
+            file.close()
+        raise
 
 
 class _Copy:

@@ -212,3 +212,14 @@ def test_ids_of_standard_input_do_not_change_with_its_temporary_file(
         ids.append([document.doc_id for batch in reader.batches() for document in batch.documents])
     assert ids == [["stdin#1", "a/x.jsonl#1", "b/x.jsonl#1"]] * 2
     assert len(hashes) == 1
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a disk without room")
+def test_what_is_left_of_a_copy_on_a_full_disk_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    late: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda each: late.append(each.exc_value))
+    monkeypatch.setattr(tempfile, "NamedTemporaryFile", lambda **_: Path("/dev/full").open("wb"))  # noqa: SIM115
+    with pytest.raises(CorpusError, match="rows: cannot be copied to /dev/full: No space"):
+        CorpusReader(ROWS)
+    gc.collect()
+    assert late == []

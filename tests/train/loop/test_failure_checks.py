@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from sbert_search.base.out_of_memory import ran_out_of_memory
 from sbert_search.errors import TrainingError
 from sbert_search.train.loop.checkpoint import newest_checkpoint
 from sbert_search.train.loop.failure_checks import (
@@ -281,6 +282,7 @@ def test_a_step_that_never_fits_blames_no_row_for_a_loss_of_the_whole_batch(
 def test_other_errors_are_no_lack_of_memory() -> None:
     assert out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"))
     assert out_of_memory(MemoryError())
+    assert ran_out_of_memory(RuntimeError("can't allocate lock"))  # of Python's threading
     assert not out_of_memory(RuntimeError("shapes do not match"))
     assert not out_of_memory(ValueError("not enough memory"))
 
