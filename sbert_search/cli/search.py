@@ -221,9 +221,11 @@ def search(
 
 def _keep_graph(engine: SearchEngine, *, quick: bool) -> None:
     """Export the graph for the next searches, if torch had to answer this quick one."""
+    if not quick or engine.opened is None:
+        return
     from sbert_search.embed.embedder import Embedder
 
-    if quick and isinstance(engine.opened, Embedder):
+    if isinstance(engine.opened, Embedder):
         engine.opened.keep_graph()
 
 

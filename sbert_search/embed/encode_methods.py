@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Unpack, get_args, overload
@@ -112,6 +111,8 @@ class EncodeMethods(ABC):
 
         The arguments are those of `encode` that keep its result a float32 array.
         """
+        import asyncio  # a cold query must not wait for its import
+
         return await asyncio.to_thread(lambda: self.encode(texts, task=task, **options))
 
     @overload
