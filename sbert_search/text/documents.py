@@ -23,14 +23,16 @@ from sbert_search.base.progress import Advance, note, progress
 from sbert_search.config import unknown_name
 from sbert_search.errors import CorpusError
 from sbert_search.records import Document
-from sbert_search.text.column_types import ColumnType, parse_type
+from sbert_search.text.column_types import ColumnType
 from sbert_search.text.columns import Columns, NewColumnError
 from sbert_search.text.fields import FieldNames, Roles, RowParts, late_id_field, row_parts
+from sbert_search.text.formats.files import Reading
 from sbert_search.text.formats.rows import BadRow, RawRow, Reject, RowLimit
 from sbert_search.text.sources import (
     Root,
     SourceFile,
     TextAs,
+    as_read,
     content_sha256,
     field_names,
     members,
@@ -116,6 +118,7 @@ class CorpusReader:
             vectors take 16 MiB, or less with a small memory limit (see `memory.shares`).
         vectors: One for each row in input order, including rejected rows.
         root: Folder to which the ids of files are relative; see `Root`.
+        reading: How the bytes of text files become text; None: as ``sources`` says, else UTF-8.
         stored: Names among ``fields`` that an index stores from its build. A file may lack a stored
             name that detection may find, and a row may lack a stored vector; a model then embeds
             its text.
@@ -138,6 +141,7 @@ class CorpusReader:
         metadata_fields: Collection[str] | None = None,
         column_types: Mapping[str, str] | None = None,
         query: str | None = None,
+        reading: Reading | None = None,
     ) -> None:
         if batch_rows < 1:
             raise ValueError(f"batch_rows is {batch_rows}; it must be at least 1.")
@@ -149,9 +153,11 @@ class CorpusReader:
         self._files = source_files(
             sources, self, root=root, text_as=text_as, vector=self.fields.vector, query=query
         )
+        if reading is not None:
+            self._files = [as_read(file, reading, self._limit) for file in self._files]
         self._plans: list[_FilePlan] = []
         self._reading: _FilePlan | None = None  # the file that `batches` reads
-        self._declared = {n: parse_type(kind) for n, kind in (column_types or {}).items()}
+        self._declared = column_types or {}
         self._columns = Columns(columns, widens, self._declared)
         self._chosen = None if metadata_fields is None else frozenset(metadata_fields)
         self._unseen: set[str] = set()  # named fields that no row had so far
@@ -279,7 +285,7 @@ class CorpusReader:
                 plan.places.append(hash(row.source))
             reject = row if isinstance(row, Reject) else self._learn(row, plan)
             if reject is not None:
-                self._refuse(reject)
+                self._refuse(file.in_encoding(reject))
                 plan.rejected += 1
             if plan.rows % _ROWS_A_REPORT == 0:
                 advance(_ROWS_A_REPORT)
@@ -356,6 +362,7 @@ class CorpusReader:
                 number = plan.first_row + read
                 item = row if isinstance(row, Reject) else self._document(row, plan, number)
                 if isinstance(item, Reject):
+                    item = plan.file.in_encoding(item)
                     self._refuse(item)
                 read += 1
                 yield item

@@ -19,7 +19,7 @@ from sbert_search.cli.options.shared import (
     shared_options,
     typed,
 )
-from sbert_search.cli.options.source import column_type_option, with_read_options
+from sbert_search.cli.options.source import column_type_option, file_options, with_read_options
 from sbert_search.config import to_mapping
 from sbert_search.index.building.settings import BuildSettings, ReadSettings
 
@@ -50,6 +50,7 @@ def _as_path(ctx: click.Context, param: click.Parameter, text: str) -> Path:
 @click.option("--moved", is_flag=True, help="The folder of the index was moved to FOLDER.")
 @index_options
 @column_type_option
+@file_options
 @embedder_options
 @shared_options("batch-tokens", "allow-inexact", *CHUNKING, "memory", "wait", "quiet", "json")
 @click.pass_context
@@ -167,9 +168,9 @@ class _Sync:
         from sbert_search.index.building import sync
 
         options = self._ctx.params
-        scan = sync.scan_folder(sync.require_place(self._folder, None))
-        sync.require_files(scan, allow_empty=options["allow_empty"])
         settings = with_read_options(ReadSettings(), self._ctx)
+        scan = sync.scan_folder(sync.require_place(self._folder, None, settings))
+        sync.require_files(scan, allow_empty=options["allow_empty"])
         return sync.preview(scan, settings) if options["dry_run"] else None
 
     def _create(self) -> Index:

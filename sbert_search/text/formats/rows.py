@@ -19,6 +19,7 @@ from typing import TypeVar
 
 from sbert_search.base import files, memory
 from sbert_search.base.memory import MAX_ROW_BYTES, mib
+from sbert_search.base.options import if_offered
 from sbert_search.base.progress import warn
 from sbert_search.errors import CorpusError
 
@@ -43,8 +44,11 @@ class Reject:
     def error(self, remedy: str = "Fix it.") -> CorpusError:
         """Return an error whose message has the position, the reason, the value and a remedy."""
         shown = f" ({self.value})" if self.value else ""
-        if "invalid UTF-8" in self.reason and remedy == "Fix it.":
-            remedy = "Fix it, or convert the file, such as by iconv -f cp1252 -t utf-8 FILE."
+        if "invalid UTF-8" in self.reason:
+            named = if_offered("--encoding", "name its encoding, such as --encoding cp1252, or ")
+            convert = f"{named}convert the file, such as by iconv -f cp1252 -t utf-8 FILE."
+            plain = remedy == "Fix it."
+            remedy = f"Fix it, or {convert}" if plain else f"To read it, {convert} {remedy}"
         return CorpusError(f"{self.source}: {self.reason}{shown}. {remedy}")
 
 
