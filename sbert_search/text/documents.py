@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from array import array
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from sbert_search.base.progress import Advance, note, progress
 from sbert_search.config import unknown_name
 from sbert_search.errors import CorpusError
 from sbert_search.records import Document
-from sbert_search.text.column_types import ColumnType
+from sbert_search.text.column_types import ColumnType, parse_type
 from sbert_search.text.columns import Columns, NewColumnError
 from sbert_search.text.fields import FieldNames, Roles, RowParts, late_id_field, row_parts
 from sbert_search.text.formats.files import Reading
@@ -159,6 +159,8 @@ class CorpusReader:
         self._reading: _FilePlan | None = None  # the file that `batches` reads
         self._declared = column_types or {}
         self._columns = Columns(columns, widens, self._declared)
+        kinds = {**(columns or {}), **{n: parse_type(kind) for n, kind in self._declared.items()}}
+        self._numbers = {name for name, kind in kinds.items() if "int64" in kind}
         self._chosen = None if metadata_fields is None else frozenset(metadata_fields)
         self._unseen: set[str] = set()  # named fields that no row had so far
         has_vectors = vectors is not None or self.fields.vector is not None
@@ -327,7 +329,7 @@ class CorpusReader:
             self._refuse(Reject(plan.first_valid, reason))
             plan.rejected = plan.rows - 1
         try:
-            parts = row_parts(row, plan.roles, plan.file.name)
+            parts = row_parts(self._with_classes(row), plan.roles, plan.file.name)
             vector = self._vector(parts, plan.first_row + plan.rows - 1)
             self._columns.learn(parts.metadata, typed=row.typed)
         except BadRow as bad:
@@ -335,6 +337,12 @@ class CorpusReader:
         if self._vectors and vector is not None:
             self._vectors.dim = len(vector)
         return None
+
+    def _with_classes(self, row: RawRow) -> RawRow:
+        """Replace numbers of classes by names, except in columns that hold numbers."""
+        classes = {n: names for n, names in (row.classes or {}).items() if n not in self._numbers}
+        named = {n: _named(row.values.get(n), names) for n, names in classes.items()}
+        return dataclasses.replace(row, values={**row.values, **named}) if named else row
 
     def _vector(self, parts: RowParts, number: int) -> Vectors | None:
         """Return the given vector of a row; None: a model embeds its text."""
@@ -382,7 +390,7 @@ class CorpusReader:
     ) -> tuple[Document, Vectors | None] | Reject:
         assert plan.roles is not None  # set by the survey
         try:
-            parts = row_parts(row, plan.roles, plan.file.name)
+            parts = row_parts(self._with_classes(row), plan.roles, plan.file.name)
             vector = self._vector(parts, number)
             metadata = self._columns.convert(parts.metadata, typed=row.typed)
         except BadRow as bad:
@@ -398,6 +406,14 @@ class CorpusReader:
         if self.on_error == "stop":
             skip = "Fix it, or pass --on-error skip."
             raise reject.error(if_offered("--on-error", skip, "Fix it."))
+
+
+def _named(value: object, names: Sequence[str]) -> object:
+    if isinstance(value, list):
+        return [_named(item, names) for item in value]
+    if isinstance(value, int) and value < len(names):
+        return names[value] if value >= 0 else None  # -1: no class
+    return value
 
 
 def _changed(file: SourceFile) -> CorpusError:

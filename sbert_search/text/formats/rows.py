@@ -63,6 +63,8 @@ class RawRow:
     # For a whole file or a page of a PDF file: a hash computed from the bytes of the file, by which
     # an index recognises that the file was changed. None: the file holds rows.
     fingerprint: int | None = None
+    # The names of the classes in columns whose values are numbers of classes (`class_names`).
+    classes: Mapping[str, Sequence[str]] | None = None
 
     @property
     def text(self) -> str:
@@ -91,6 +93,7 @@ def raw_rows(
     *,
     before: int = 0,
     typed: bool = True,
+    classes: Mapping[str, Sequence[str]] | None = None,
 ) -> Iterator[RawRow | Reject]:
     """Make a row of each numbered item of a file, after the first ``skip``, which are not parsed.
 
@@ -102,7 +105,7 @@ def raw_rows(
         try:
             if isinstance(item, BadRow):
                 raise item
-            yield RawRow(source, before + number, parse(item), typed)
+            yield RawRow(source, before + number, parse(item), typed, classes=classes)
         except BadRow as bad:
             yield bad.at(source)
 
