@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from sbert_search.index.building.sync import SyncReport
     from sbert_search.index.index import Index
 
+_LANGUAGE_ROWS = 256  # documents whose texts show the language of a new index
 _SHOWN = 20  # largest number of paths to list of each kind, such as added or deleted
 
 
@@ -174,9 +176,16 @@ class _Sync:
         return sync.preview(scan, settings) if options["dry_run"] else None
 
     def _create(self) -> Index:
+        from sbert_search.index.building.build import in_likely_language
+        from sbert_search.index.building.sync import require_place
         from sbert_search.index.index import Index
+        from sbert_search.text.formats.rows import RawRow, RowLimit
+        from sbert_search.text.sources import read_rows
 
         settings = with_overrides(BuildSettings(), self._ctx)
+        rows = read_rows(require_place(self._folder, None, settings), limit=RowLimit.within())
+        texts = (row.text for row in islice(rows, _LANGUAGE_ROWS) if isinstance(row, RawRow))
+        settings = in_likely_language(settings, texts)
         self._model = self._opener(self._ctx.params["model"])
         index = Index.create(self._path, model=self._model.inner, settings=settings)
         self._model_of = index.identity.name
