@@ -44,7 +44,7 @@ def test_a_person_sees_where_the_run_is(tmp_path: Path, capsys: pytest.CaptureFi
     for part in (
         "spearman 0.5000",
         " tokens/s",
-        "% of the rate of matrix products",
+        "% of the rate of matrix",
         " GiB",
         " left",
     ):
