@@ -107,6 +107,9 @@ def test_a_sync_reads_files_again_in_another_encoding(tmp_path: Path) -> None:
     report = index.sync(folder, encoding="cp1252")
     assert (report.replaced, report.unchanged) == (("a.md",), 1)
     assert {each.text for each in index} == {"Größe", "Mühle"}
+    refused = sbert_search("index", "sync", tmp_path / "plain", folder, "--model", "hashing")
+    assert refused.code == 3
+    assert "name their encoding, such as --encoding cp1252" in refused.err
     made = sbert_search(
         "index", "sync", tmp_path / "other", folder, "--model", "hashing", "--encoding", "cp1252"
     )
