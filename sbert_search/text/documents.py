@@ -340,9 +340,11 @@ class CorpusReader:
 
     def _with_classes(self, row: RawRow) -> RawRow:
         """Replace numbers of classes by names, except in columns that hold numbers."""
-        classes = {n: names for n, names in (row.classes or {}).items() if n not in self._numbers}
+        if not row.classes:
+            return row
+        classes = {n: names for n, names in row.classes.items() if n not in self._numbers}
         named = {n: _named(row.values.get(n), names) for n, names in classes.items()}
-        return dataclasses.replace(row, values={**row.values, **named}) if named else row
+        return dataclasses.replace(row, values={**row.values, **named})
 
     def _vector(self, parts: RowParts, number: int) -> Vectors | None:
         """Return the given vector of a row; None: a model embeds its text."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from sbert_search import Index
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.text.documents import CorpusReader
-from sbert_search.text.formats.files import Reading
+from sbert_search.text.formats.files import FileName, Reading, fingerprint
 from tests.cli.process import sbert_search
 
 FILES = {
@@ -95,6 +96,15 @@ def test_the_error_names_the_option_and_the_index_keeps_it(tmp_path: Path) -> No
 def test_an_unknown_encoding_is_refused(tmp_path: Path, encoding: str) -> None:
     with pytest.raises(ConfigError, match=f"encoding is '{encoding}'; name one that Python knows"):
         Index.build([{"text": "x"}], model="hashing", encoding=encoding)
+
+
+@pytest.mark.parametrize("name", ["a.pdf", "a.docx", "a.ipynb"])
+def test_files_that_are_no_text_are_not_read_again(name: str) -> None:
+    data, path = b"%PDF \xff", Path(name)
+    file = FileName(path, name, name, name, reading=Reading("cp1252", "main"))
+    assert fingerprint(data, file) == fingerprint(data)
+    page = replace(file, path=path.with_suffix(".html"))
+    assert fingerprint(data, page) != fingerprint(data)
 
 
 def test_a_sync_reads_files_again_in_another_encoding(tmp_path: Path) -> None:

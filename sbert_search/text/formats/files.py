@@ -200,7 +200,8 @@ def fingerprint(data: bytes, file: FileName | None = None) -> int:
     own = xxhash.xxh3_64_intdigest(data, seed=_EXTRACTION)
     if file and file.reading.html != "all" and _kind(file) == "html":
         own ^= xxhash.xxh3_64_intdigest(file.reading.html.encode())
-    if file and file.reading.encoding is not None and not _is_utf8(data):
+    is_text = file and _kind(file) in ("text", "markdown", "rst", "html")
+    if file and is_text and file.reading.encoding and not _is_utf8(data):
         own ^= xxhash.xxh3_64_intdigest(file.reading.encoding.encode())
     return own
 
