@@ -38,6 +38,7 @@ offered: AbstractSet[str] | None = None
 _KEYWORDS = {
     **{name: name.replace("-", "_") for name in ("allow-inexact", "device", "engine", "precision")},
     **{name: name.replace("-", "_") for name in ("calibrate", "dtype", "mode", "on-error")},
+    "encoding": "encoding",
     **{name: name.replace("-", "_") for name in ("on-truncate", "resume", "text-as")},
     "column-type": "column_types",
     "id-field": "fields=FieldNames(id=...)",
@@ -52,7 +53,9 @@ _KEYWORDS = {
     "title-weight": "lexical=LexicalSettings(title_weight=...)",
     "vector-field": "vectors",
 }
-_VALUES = "skip|stop|cpu|cuda|fp32|bf16|int8|native|onnx|sentence-transformers|chunk|warn|dense|N"
+_VALUES = (
+    "skip|stop|cp1252|cpu|cuda|fp32|bf16|int8|native|onnx|sentence-transformers|chunk|warn|dense|N"
+)
 _NAMES = "|".join(_KEYWORDS)
 _OPTION = re.compile(
     r"--set (?='?[\w.]+[ =])"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 # A temporary index with more rows than this gets a FAISS index, since the time of an exact
 # comparison grows with the square of the number of rows.
 EXACT_ROWS = 200_000
-_FOR_INDEX = {"sources", "threshold", "top", "as_clusters", "as_json"}
+_FOR_INDEX = {"sources", "threshold", "top", "as_clusters", "deduplicated", "as_json"}
 _BATCH_PAIRS = 1000  # number of pairs whose texts are in memory at the same time
 
 
@@ -51,6 +52,12 @@ _BATCH_PAIRS = 1000  # number of pairs whose texts are in memory at the same tim
     is_flag=True,
     help="Print clusters: groups of documents that pairs connect.",
 )
+@click.option(
+    "--deduplicated",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE.jsonl",
+    help="Write the documents as JSON lines in place of printing pairs; of close ones, the first.",
+)
 @source_options
 @embedder_options
 @shared_options(*CHUNKING, "memory", "quiet", "json")
@@ -62,6 +69,7 @@ def pairs(
     threshold: float,
     top: int | None,
     as_clusters: bool,
+    deduplicated: Path | None,
     as_json: bool,
     **_: object,
 ) -> None:
@@ -72,13 +80,20 @@ def pairs(
     """
     import numpy as np
 
-    from sbert_search.search.pairs import best_pairs, close_pairs, clusters
+    from sbert_search.search.pairs import best_pairs, close_pairs, clusters, later_duplicates
 
+    if deduplicated and (top or as_clusters):
+        raise click.UsageError("--deduplicated goes with neither --top nor --clusters.")
     with _open_index(ctx, sources) as index, progress("Comparing", index.state.n_rows) as advance:
         if top:
             batches = iter([best_pairs(index.state, top, threshold, advance)])
         else:
             batches = close_pairs(index.state, threshold, advance)
+        if deduplicated:
+            left_out = later_duplicates(batches)
+            doc_ids = index.state.doc_ids(np.array(left_out, np.int64))
+            _write_others(index, set(doc_ids), deduplicated, as_json)
+            return
         n_shown, is_cosine = 0, index.state.settings.metric == "cosine"
         if as_clusters:
             for n_shown, rows in enumerate(clusters(batches), 1):
@@ -118,6 +133,23 @@ def _open_index(ctx: click.Context, sources: tuple[str, ...]) -> Iterator[Index]
             note(f"{index.state.n_rows:,} passages: choosing an index that searches them fast.")
             index.tune(TuneSettings())
         yield index
+
+
+def _write_others(index: Index, left_out: AbstractSet[str], path: Path, as_json: bool) -> None:
+    """Write the documents of an index as JSON lines, except those to leave out."""
+    from sbert_search.base.files import replacing
+    from sbert_search.text.labelled.pairs import json_lines
+
+    with replacing(path) as file:
+        for doc in index:
+            if doc.doc_id not in left_out:
+                own = {"_id": doc.doc_id, "title": doc.title, "text": doc.text}
+                file.write(json_lines([{**doc.metadata, **own}]))
+    kept = len(index) - len(left_out)
+    if as_json:
+        emit({"documents": len(index), "left_out": len(left_out), "file": str(path)})
+    else:
+        say(f"{len(index):,} documents: {len(left_out):,} left out, {kept:,} written to {path}.")
 
 
 def _show_pairs(snapshot: Snapshot, found: Pairs, as_json: bool) -> None:

@@ -37,6 +37,12 @@ _Share = Annotated[float, Bounds(0, 1)]
 _WRITTEN = re.compile(r"(?P<column>.+):(?P<kind>[a-z]+):(?P<weight>[^:]+?)(:(?P<days>[^:]+))?")
 
 
+_IN_OTHER_LIBRARIES = {
+    **dict.fromkeys(("top_k", "limit", "n_results", "size"), "k"),
+    **dict.fromkeys(("filter", "filters"), "where"),
+}
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fusion:
     """Settings of the fusion of dense and lexical search; the defaults need no tuning.
@@ -332,7 +338,8 @@ class SearchOptions:
         """
         known = declared(SearchOptions)
         for name in keywords.keys() - known.keys():
-            raise TypeError(unknown_name(name, name, known, "search option"))
+            meant = _IN_OTHER_LIBRARIES.get(name, name)
+            raise TypeError(unknown_name(name, meant, known, "search option"))
         changes: dict[str, object] = {"k": self.k if k is None else k, **keywords}
         if changes.get("fusion", self.fusion) is None:
             changes["fusion"] = Fusion()

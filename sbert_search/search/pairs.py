@@ -158,6 +158,20 @@ def clusters(pairs_found: Iterable[Pairs]) -> list[list[int]]:
     return sorted(members.values(), key=len, reverse=True)
 
 
+def later_duplicates(pairs_found: Iterable[Pairs]) -> list[int]:
+    """Return each document that is in a pair with an earlier one that is kept, in their order.
+
+    A document is named by the row of its first passage. So a document is left out only if a
+    document that stays is close to it; of close documents, the first in the index stays.
+    """
+    pairs, left_out = _joined(list(pairs_found)), dict[int, None]()
+    pairs = pairs.take(np.argsort(pairs.second, kind="stable"))
+    for first, second in zip(pairs.first.tolist(), pairs.second.tolist(), strict=True):
+        if first not in left_out:
+            left_out[second] = None
+    return list(left_out)
+
+
 def at_most_one(scores: NDArray[np.float32], metric: Metric) -> NDArray[np.float32]:
     """Set cosines that are above 1 by a rounding error to 1; other scores stay."""
     return np.minimum(scores, np.float32(1)) if metric == "cosine" else scores

@@ -135,6 +135,8 @@ def _choices(kind: msgspec.inspect.Type, path: Sequence[str]) -> Iterator[str]:
     """Yield the values of the `Literal` at a path of fields in a type."""
     if isinstance(kind, msgspec.inspect.LiteralType) and not path:
         yield from map(str, kind.values)
+    if isinstance(kind, msgspec.inspect.Metadata):
+        yield from _choices(kind.type, path)
     if isinstance(kind, msgspec.inspect.ListType):
         yield from _choices(kind.item_type, path)
     for each in kind.types if isinstance(kind, msgspec.inspect.UnionType) else ():

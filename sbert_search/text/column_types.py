@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from typing import Any, Literal, cast, get_args
 
 from sbert_search.config import unknown_name
@@ -38,20 +38,76 @@ _TYPE_OF: Mapping[type, ColumnType] = {
 _ALIASES = {"text": "string", "int": "int64", "float": "float64", "list": "list[string]"}
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]*)")  # no leading zeros: "007" is a code, not a number
 _FLOAT = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
+# The separator of thousands or "", and that of decimals or None.
+_NUMBER_FORMAT = re.compile(r"1([^\w+-]?)234(?:([^\w\s+-])56)?")
+_SAME = (" \xa0\u202f", "'\u2019")  # separators of thousands that look alike
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _MIN_INT64, MAX_INT64 = -(1 << 63), (1 << 63) - 1
 _ALL_EXACT = 1 << 53  # float64 represents all integers up to 2**53 exactly, then only some
 FLAGS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
-def parse_type(name: str) -> ColumnType:
-    """Return the column type that a user names: ``text``, ``int``, ``list[date]``, ..."""
+def parse_type(declared: str) -> ColumnType:
+    """Return the column type that a user names: ``text``, ``int``, ``list[date]``, ...
+
+    A format of the texts may follow, as in ``date:%d.%m.%Y``; it is checked.
+    """
+    name, form = split_format(declared)
     inner = re.fullmatch(r"list\[(.*)\]", name)
     stored = f"list[{_ALIASES.get(inner[1], inner[1])}]" if inner else _ALIASES.get(name, name)
     if stored not in get_args(ColumnType):
         known = ["text", "int", "float", "bool", "date", "timestamp", "list[text]", "list[int]"]
         raise ConfigError(unknown_name(name, name, known, "column type"))
-    return cast(ColumnType, stored)
+    kind = cast(ColumnType, stored)
+    if form and not _is_format(form, element_type(kind) or kind):
+        raise ConfigError(
+            f"{declared!r} has no format of {name}; write one such as date:%d.%m.%Y, "
+            "timestamp:%d.%m.%Y %H:%M, float:1.234,56 or int:1,234."
+        )
+    return kind
+
+
+def split_format(declared: str) -> tuple[str, str]:
+    """Split ``date:%d.%m.%Y`` or ``list[date:%d.%m.%Y]`` into the type and the format, or ""."""
+    name, _, form = declared.partition(":")
+    is_list = name.startswith("list[") and form.endswith("]")
+    return (f"{name}]", form[:-1]) if is_list else (name, form)
+
+
+def _is_format(form: str, kind: ColumnType) -> bool:
+    if kind in NUMBERS:
+        found = _NUMBER_FORMAT.fullmatch(form)
+        return bool(found and found[1] != found[2] and not (kind == "int64" and found[2]))
+    example = datetime(2034, 12, 31, tzinfo=UTC)
+    try:
+        shown = datetime.strptime(example.strftime(form), form)
+    except ValueError:
+        return False
+    return kind in ("date", "timestamp") and shown.replace(tzinfo=UTC) == example
+
+
+def in_default_format(text: str, form: str, kind: ColumnType) -> str:
+    """Rewrite a number or a time of a format as `parse_value` reads it; "": it does not fit.
+
+    A time that does not fit is left as it is, since it may be one of ISO 8601.
+    """
+    text = text.strip()
+    if kind not in NUMBERS:
+        try:
+            moment = datetime.strptime(text, form)
+        except ValueError:
+            return text
+        is_date = kind == "date" and moment.time() == time()
+        return moment.date().isoformat() if is_date else moment.isoformat()
+    separators = _NUMBER_FORMAT.fullmatch(form)
+    group, point = separators.groups("") if separators else ("", "")
+    group = next((f"[{same}]" for same in _SAME if group and group in same), re.escape(group))
+    digits = rf"([0-9]+|[0-9]{{1,3}}(?:{group}[0-9]{{3}})+)"
+    decimals = rf"(?:{re.escape(point)}([0-9]+))?" if point else "()"
+    number = re.fullmatch(rf"([-+]?){digits}{decimals}", text)
+    if number is None:
+        return ""
+    return f"{number[1]}{re.sub('[^0-9]', '', number[2])}{f'.{number[3]}' if number[3] else ''}"
 
 
 def element_type(kind: ColumnType) -> ColumnType | None:

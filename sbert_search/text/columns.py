@@ -20,35 +20,43 @@ from sbert_search.text.column_types import (
     as_type,
     element_type,
     exact_as_float,
+    in_default_format,
     list_of,
+    parse_type,
     parse_value,
     present,
+    split_format,
     type_of,
     type_of_cell,
 )
 from sbert_search.text.formats.rows import BadRow, check_text
 
 
-def as_declared(value: object, kind: ColumnType, name: str) -> MetadataValue:
+def as_declared(value: object, kind: ColumnType, name: str, form: str = "") -> MetadataValue:
     """Convert a value exactly to the type that the user chose for its column, or raise `BadRow`.
 
-    Text is parsed. The text of a list is a JSON list, or values separated by semicolons. A single
-    value other than text becomes a list of one value.
+    Text is parsed; ``form`` is its format, "" that of `parse_value`. The text of a list is a JSON
+    list, or values separated by semicolons. A single value other than text becomes a list of one
+    value.
     """
     inner = element_type(kind)
     if inner is not None:
-        return cast(MetadataValue, [as_declared(v, inner, name) for v in _elements(value, name)])
+        items = [as_declared(item, inner, name, form) for item in _elements(value, name)]
+        return cast(MetadataValue, items)
     if kind == "string":
         return as_text(value, name)
+    given, written = value, str(kind)
+    if form and isinstance(value, str):
+        value, written = in_default_format(value, form, kind), f"{kind} in the format {form}"
     converted = (
         parse_value(value, kind) if isinstance(value, str) else _convert_exactly(value, kind)
     )
     if converted is None:
-        raise BadRow(f"column {name!r} is of type {kind}, which this value does not fit", value)
+        raise BadRow(f"column {name!r} is of type {written}, which this value does not fit", given)
     type_of(converted, name)  # raises for NaN, infinities and integers beyond 64 bits
     integer = isinstance(value, str) and re.fullmatch(r"[-+]?[0-9]+", value.strip())
     if kind == "float64" and integer and not exact_as_float(integer[0]):
-        raise BadRow(f"column {name!r} is of type float64, which would round this integer", value)
+        raise BadRow(f"column {name!r} is of type float64, which would round this integer", given)
     return converted
 
 
@@ -110,7 +118,7 @@ class Columns:
     - A timestamp column takes texts that are ISO 8601 times or dates, and a date column takes texts
       that are ISO 8601 dates. Times without a time zone are UTC.
     - A column with a declared type keeps it: each value is converted to this type, and text is
-      parsed.
+      parsed in the declared format.
 
     ``known`` are the types of an existing index. ``widens`` returns whether a known column can get
     another type: float64 represents all stored integers of an int64 column exactly, or all stored
@@ -121,15 +129,17 @@ class Columns:
         self,
         known: Mapping[str, ColumnType] | None = None,
         widens: Callable[[str], bool] = lambda name: True,
-        declared: Mapping[str, ColumnType] | None = None,
+        declared: Mapping[str, str] | None = None,
     ) -> None:
         self.types: dict[str, ColumnType] = dict(known or {})
         self._known = frozenset(self.types)
         self._widens = widens
+        named = declared or {}
         self._declared = {
             name: _agreed(name, kind, self.types.get(name, kind))
-            for name, kind in (declared or {}).items()
+            for name, kind in zip(named, map(parse_type, named.values()), strict=True)
         }
+        self._formats = {name: split_format(kind)[1] for name, kind in named.items()}
         self._unchecked = {  # known columns for which `widens` may yet be called
             name for name, kind in self.types.items() if kind in ("int64", "list[string]")
         }
@@ -183,7 +193,8 @@ class Columns:
         values = {}
         for name, value in metadata.items():
             if name in self._declared:
-                values[name] = as_declared(value, self._declared[name], name)
+                kind, form = self._declared[name], self._formats[name]
+                values[name] = as_declared(value, kind, name, form)
                 continue
             own = type_of(value, name) if typed else type_of_cell(value)
             values[name] = as_type(value, own, self.types[name], typed, name)
@@ -192,7 +203,7 @@ class Columns:
     def _type_with(self, name: str, value: Any, typed: bool) -> ColumnType:
         """Return the type that a column gets when a value is added."""
         if name in self._declared:
-            as_declared(value, self._declared[name], name)
+            as_declared(value, self._declared[name], name, self._formats[name])
             return self._declared[name]
         known = self.types.get(name)
         own = type_of(value, name) if typed else type_of_cell(value)

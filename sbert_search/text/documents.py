@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from array import array
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -26,11 +26,13 @@ from sbert_search.records import Document
 from sbert_search.text.column_types import ColumnType, parse_type
 from sbert_search.text.columns import Columns, NewColumnError
 from sbert_search.text.fields import FieldNames, Roles, RowParts, late_id_field, row_parts
+from sbert_search.text.formats.files import Reading
 from sbert_search.text.formats.rows import BadRow, RawRow, Reject, RowLimit
 from sbert_search.text.sources import (
     Root,
     SourceFile,
     TextAs,
+    as_read,
     content_sha256,
     field_names,
     members,
@@ -116,6 +118,7 @@ class CorpusReader:
             vectors take 16 MiB, or less with a small memory limit (see `memory.shares`).
         vectors: One for each row in input order, including rejected rows.
         root: Folder to which the ids of files are relative; see `Root`.
+        reading: How the bytes of text files become text; None: as ``sources`` says, else UTF-8.
         stored: Names among ``fields`` that an index stores from its build. A file may lack a stored
             name that detection may find, and a row may lack a stored vector; a model then embeds
             its text.
@@ -138,6 +141,7 @@ class CorpusReader:
         metadata_fields: Collection[str] | None = None,
         column_types: Mapping[str, str] | None = None,
         query: str | None = None,
+        reading: Reading | None = None,
     ) -> None:
         if batch_rows < 1:
             raise ValueError(f"batch_rows is {batch_rows}; it must be at least 1.")
@@ -149,10 +153,14 @@ class CorpusReader:
         self._files = source_files(
             sources, self, root=root, text_as=text_as, vector=self.fields.vector, query=query
         )
+        if reading is not None:
+            self._files = [as_read(file, reading, self._limit) for file in self._files]
         self._plans: list[_FilePlan] = []
         self._reading: _FilePlan | None = None  # the file that `batches` reads
-        self._declared = {n: parse_type(kind) for n, kind in (column_types or {}).items()}
+        self._declared = column_types or {}
         self._columns = Columns(columns, widens, self._declared)
+        kinds = {**(columns or {}), **{n: parse_type(kind) for n, kind in self._declared.items()}}
+        self._numbers = {name for name, kind in kinds.items() if "int64" in kind}
         self._chosen = None if metadata_fields is None else frozenset(metadata_fields)
         self._unseen: set[str] = set()  # named fields that no row had so far
         has_vectors = vectors is not None or self.fields.vector is not None
@@ -279,7 +287,7 @@ class CorpusReader:
                 plan.places.append(hash(row.source))
             reject = row if isinstance(row, Reject) else self._learn(row, plan)
             if reject is not None:
-                self._refuse(reject)
+                self._refuse(file.in_encoding(reject))
                 plan.rejected += 1
             if plan.rows % _ROWS_A_REPORT == 0:
                 advance(_ROWS_A_REPORT)
@@ -321,7 +329,7 @@ class CorpusReader:
             self._refuse(Reject(plan.first_valid, reason))
             plan.rejected = plan.rows - 1
         try:
-            parts = row_parts(row, plan.roles, plan.file.name)
+            parts = row_parts(self._with_classes(row), plan.roles, plan.file.name)
             vector = self._vector(parts, plan.first_row + plan.rows - 1)
             self._columns.learn(parts.metadata, typed=row.typed)
         except BadRow as bad:
@@ -329,6 +337,14 @@ class CorpusReader:
         if self._vectors and vector is not None:
             self._vectors.dim = len(vector)
         return None
+
+    def _with_classes(self, row: RawRow) -> RawRow:
+        """Replace numbers of classes by names, except in columns that hold numbers."""
+        if not row.classes:
+            return row
+        classes = {n: names for n, names in row.classes.items() if n not in self._numbers}
+        named = {n: _named(row.values.get(n), names) for n, names in classes.items()}
+        return dataclasses.replace(row, values={**row.values, **named})
 
     def _vector(self, parts: RowParts, number: int) -> Vectors | None:
         """Return the given vector of a row; None: a model embeds its text."""
@@ -356,6 +372,7 @@ class CorpusReader:
                 number = plan.first_row + read
                 item = row if isinstance(row, Reject) else self._document(row, plan, number)
                 if isinstance(item, Reject):
+                    item = plan.file.in_encoding(item)
                     self._refuse(item)
                 read += 1
                 yield item
@@ -375,7 +392,7 @@ class CorpusReader:
     ) -> tuple[Document, Vectors | None] | Reject:
         assert plan.roles is not None  # set by the survey
         try:
-            parts = row_parts(row, plan.roles, plan.file.name)
+            parts = row_parts(self._with_classes(row), plan.roles, plan.file.name)
             vector = self._vector(parts, number)
             metadata = self._columns.convert(parts.metadata, typed=row.typed)
         except BadRow as bad:
@@ -391,6 +408,14 @@ class CorpusReader:
         if self.on_error == "stop":
             skip = "Fix it, or pass --on-error skip."
             raise reject.error(if_offered("--on-error", skip, "Fix it."))
+
+
+def _named(value: object, names: Sequence[str]) -> object:
+    if isinstance(value, list):
+        return [_named(item, names) for item in value]
+    if isinstance(value, int) and value < len(names):
+        return names[value] if value >= 0 else None  # -1: no class
+    return value
 
 
 def _changed(file: SourceFile) -> CorpusError:

@@ -22,6 +22,8 @@ _TEXT_SEPARATOR = "\n\n"  # between the values of several text fields
 _Name = Annotated[str | None, Bounds(metavar="NAME")]
 TextAs = Literal["lines", "file"]
 """Whether a line or the whole file is a document, for a ``.txt`` file that is itself a source."""
+HtmlPart = Literal["all", "main"]
+"""What is read of an HTML page."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

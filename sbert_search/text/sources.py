@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import glob
 import gzip
@@ -21,18 +22,19 @@ from sbert_search.base.progress import note
 from sbert_search.errors import CorpusError
 from sbert_search.text.fields import TextAs as TextAs
 from sbert_search.text.formats.columnar import read_arrow, read_parquet
-from sbert_search.text.formats.compressed import XzStream, ZstdStream
+from sbert_search.text.formats.compressed import RecodedStream, XzStream, ZstdStream
 from sbert_search.text.formats.files import (
     CODE,
     KINDS,
     FileName,
+    Reading,
     is_read,
     leads_out,
     list_files,
     read_files,
 )
 from sbert_search.text.formats.json_array import read_json
-from sbert_search.text.formats.lines import read_delimited, read_jsonl, read_text_lines
+from sbert_search.text.formats.lines import DAMAGE, read_delimited, read_jsonl, read_text_lines
 from sbert_search.text.formats.office import read_sheets
 from sbert_search.text.formats.rows import (
     NO_BUDGET,
@@ -111,11 +113,19 @@ class SourceFile:
     origin: Path | None = None  # the database from which the rows were copied to this file
     # The rows were copied from `Document` objects: their fields are ``_id``, ``title``, ``text``.
     holds_documents: bool = False
+    # The encoding of a file of rows is set only if the file is not UTF-8 (see `as_read`).
+    reading: Reading = Reading()  # noqa: RUF009 (frozen)
 
     @property
     def holds_files(self) -> bool:
         """Whether this is a file that is one document, or a folder of such files."""
         return self.format in ("file", "folder")
+
+    def in_encoding(self, reject: Reject) -> Reject:
+        """Name the encoding of the file in the reason, since its rows are read as UTF-8."""
+        encoding = self.reading.encoding
+        reason = reject.reason.replace("UTF-8", encoding.upper()) if encoding else reject.reason
+        return replace(reject, reason=reason)
 
 
 def expand(
@@ -258,6 +268,8 @@ def read_rows(
                 yield from read(file.path, file.shown, skip=skip, limit=limit)
         case _:
             with open_bytes(file.path, file.shown, limit=limit) as stream:
+                if encoding := file.reading.encoding:
+                    stream = io.BufferedReader(RecodedStream(stream, encoding), 1 << 16)
                 yield from _STREAM_READERS[file.format](stream, file.shown, skip=skip, limit=limit)
 
 
@@ -268,6 +280,27 @@ _STREAM_READERS: Mapping[Format, Callable[..., Iterator[RawRow | Reject]]] = {
     "csv": partial(read_delimited, delimiter=None),
     "tsv": partial(read_delimited, delimiter="\t"),
 }
+
+
+def as_read(file: SourceFile, reading: Reading, limit: RowLimit = NO_BUDGET) -> SourceFile:
+    """Return the file, to be read in a way; a file of rows in UTF-8 is not read in an encoding."""
+    if reading.encoding and file.format in _STREAM_READERS and _is_utf8(file, limit):
+        reading = replace(reading, encoding=None)
+    return replace(file, reading=reading)
+
+
+def _is_utf8(file: SourceFile, limit: RowLimit) -> bool:
+    """Whether the part of a text file that can be read is UTF-8 without NUL characters."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    with open_bytes(file.path, file.shown, limit=limit) as stream, contextlib.suppress(*DAMAGE):
+        try:
+            while data := stream.read(1 << 16):
+                if "\0" in decoder.decode(data):  # each second byte of English UTF-16 is NUL
+                    return False
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError:
+            return False
+    return True
 
 
 def field_names(file: SourceFile, limit: RowLimit = NO_BUDGET) -> list[str] | None:
@@ -361,14 +394,14 @@ def files_of(file: SourceFile) -> Iterator[FileName]:
     """Yield the files of a source whose files are documents, with their ids and paths."""
     if file.format == "file":
         column = file.name if file.root else Path(os.path.abspath(file.path)).as_posix()
-        yield FileName(file.path, file.name, column, file.shown)
+        yield FileName(file.path, file.name, column, file.shown, reading=file.reading)
         return
     for name in list_files(file.path).names if file.only is None else file.only:
         path = file.path / name
         doc_id = f"{file.name}/{name}" if file.name else name
         column = doc_id if file.root else Path(os.path.abspath(path)).as_posix()
         shown = f"{file.shown}/{printable(name)}"
-        yield FileName(path, doc_id, column, shown, leads_out(file.path, name))
+        yield FileName(path, doc_id, column, shown, leads_out(file.path, name), file.reading)
 
 
 def _glob_paths(source: str) -> list[Path]:

@@ -52,9 +52,8 @@ class PretrainRecipe(TrainConfig):
     """All settings of a pre-training run.
 
     Attributes:
-        size: Name of the encoder's size. `load_recipe` has already applied the table
-            ``[sizes.NAME]`` of the recipe file, so the name is only a record. None: no size was
-            selected.
+        size: Size of the encoder: ``tiny``, ``mini``, ``small``, ``base`` or another table
+            ``[sizes.NAME]`` of the recipe, whose settings it selects. None: none of them.
         tokenizer: Folder of the tokenizer; None: that of ``init_from``. With ``init_from``, its
             vocabulary must extend the model's. A student gets the tokenizer of ``teacher``.
         init_from: Folder or name of the model to start from; None: new weights, or for a student

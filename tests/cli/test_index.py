@@ -54,6 +54,12 @@ def test_build_takes_the_names_of_fields_and_types(write: Write, tmp_path: Path)
     index = Index.open(tmp_path / "i")
     assert index.info().columns == {"year": "int64"}
     assert [document.text for document in index] == ["On mills.\n\nA."]
+    formats = "when=date:%B %d, %Y,price=float:1.234,56"  # with the comma between options
+    source = write("german.jsonl", {"text": "x", "when": "May 1, 2024", "price": "1.234,5"})
+    done = build(source, "--out", tmp_path / "f", "--column-type", formats)
+    assert done.code == 0, done.err
+    assert Index.open(tmp_path / "f").info().columns == {"when": "date", "price": "float64"}
+    source = tmp_path / "papers.jsonl"
     for wrong, reason in (("year", "write NAME=TYPE"), ("year=whole", "Unknown column type")):
         refused = build(source, "--out", tmp_path / "j", *options, "--column-type", wrong)
         assert refused.code in (1, 2)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from sbert_search import Index
 from tests.cli.process import sbert_search
 
 LINES = (
@@ -43,6 +46,30 @@ def test_the_best_pair_is_shown_for_people(texts: Path) -> None:
     score, first, second = done.out.splitlines()
     assert score == "1.0000"
     assert sorted(first.split()[1:]) == sorted(second.split()[1:])
+
+
+def test_only_the_first_of_close_documents_is_written(texts: Path, tmp_path: Path) -> None:
+    out = tmp_path / "rest.jsonl"
+    options = ("--model", "hashing", "--threshold", "0.99", "--deduplicated", out)
+    done = sbert_search("pairs", texts, *options)
+    assert done.out == f"6 documents: 3 left out, 3 written to {out}.\n"
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [row["text"] for row in rows] == [LINES[0], LINES[2], LINES[3]]
+    again = sbert_search("pairs", out, *options, "--json")
+    assert again.records == [{"documents": 3, "left_out": 0, "file": str(out)}]
+    refused = sbert_search("pairs", texts, *options, "--top", "3")
+    assert (refused.code, "goes with neither --top nor --clusters" in refused.err) == (2, True)
+
+
+def test_metadata_of_written_documents_are_read_again(tmp_path: Path) -> None:
+    row = {"_id": "a", "title": "T", "text": "x", "n": 1, "tags": ["é"], "day": "2024-01-31"}
+    source, path, out = (tmp_path / name for name in ("a.jsonl", "index", "rest.jsonl"))
+    source.write_text(json.dumps(row))
+    types = {"day": "timestamp"}
+    index = Index.build(source, out=path, model="hashing", column_types=types)
+    assert sbert_search("pairs", path, "--deduplicated", out).code == 0
+    (again,) = Index.build(out, model="hashing", column_types=types)
+    assert again == dataclasses.replace(index.get("a"), source=again.source)  # type: ignore[type-var]
 
 
 def test_clusters_of_an_index_that_is_there(index: Path, texts: Path) -> None:

@@ -20,6 +20,10 @@ def test_keywords_replace_fields_and_unknown_ones_are_refused() -> None:
     wrong: Any = {"moed": "dense"}
     with pytest.raises(TypeError, match="Unknown search option 'moed'; did you mean 'mode'"):
         options.with_keywords(None, **wrong)
+    for name, meant in (("top_k", "k"), ("limit", "k"), ("filter", "where")):
+        other: Any = {name: 3}
+        with pytest.raises(TypeError, match=f"option '{name}'; did you mean '{meant}'"):
+            options.with_keywords(None, **other)
 
 
 @pytest.mark.parametrize(

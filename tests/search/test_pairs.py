@@ -14,7 +14,7 @@ from sbert_search.errors import QueryError
 from sbert_search.index.storage.manifest import Manifest, Metric, VectorSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.search import pairs as pairs_module
-from sbert_search.search.pairs import Pairs, best_pairs, close_pairs, clusters
+from sbert_search.search.pairs import Pairs, best_pairs, close_pairs, clusters, later_duplicates
 from tests.index.batches import make_batch, some_documents
 
 N_DOCS, DIM = 300, 6
@@ -136,6 +136,9 @@ def test_clusters_are_what_pairs_connect() -> None:
     found = [pairs((5, 9), (1, 2)), pairs((9, 11), (3, 4), (2, 3)), pairs((6, 7))]
     assert clusters(found) == [[1, 2, 3, 4], [5, 9, 11], [6, 7]]
     assert clusters([]) == []
+    # 3 is close only to 2, which is left out, so 3 stays; 4 is close to 3.
+    assert later_duplicates(found) == [2, 4, 7, 9]
+    assert later_duplicates([]) == []
 
 
 def test_distances_are_refused(tmp_path: Path) -> None:

@@ -62,6 +62,12 @@ def test_a_wrong_field_is_named(live: Live, built: Path, body: object, param: st
     assert "Traceback" not in answer.raw.decode()
 
 
+def test_a_wrong_mode_lists_the_known_ones(live: Live) -> None:
+    answer = live.post("/search", query="river", mode="semantic")
+    known = "Invalid enum value 'semantic'; known: auto, dense, hybrid, lexical."
+    assert (answer.status, answer.json["error"]["message"]) == (400, known)
+
+
 def test_a_client_is_told_how_the_server_was_started(live: Live) -> None:
     for path, body in (
         ("/v1/search", {"query": "x", "rerank": True}),

@@ -13,10 +13,10 @@ import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 
-from sbert_search import Index
+from sbert_search import Index, ReadSettings
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.records import Document
-from sbert_search.text.column_types import ColumnType, parse_type
+from sbert_search.text.column_types import ColumnType, parse_type, split_format
 from sbert_search.text.columns import as_declared
 from sbert_search.text.documents import CorpusReader, FieldNames
 from sbert_search.text.formats.rows import BadRow
@@ -239,15 +239,42 @@ NOON = datetime(2024, 1, 31, 12, tzinfo=UTC)
         ("list[int]", "[5, 6", None),
         ("list[int]", "1;2", [1, 2]),
         ("list[date]", "2024-01-31;2024-02-01", [date(2024, 1, 31), date(2024, 2, 1)]),
+        ("date:%d.%m.%Y", " 31.1.2024 ", date(2024, 1, 31)),
+        ("date:%d.%m.%Y", "31.02.2024", None),
+        ("date:%d.%m.%Y", "31.01.2024 12:00", None),
+        ("date:%d.%m.%Y", "2024-01-31", date(2024, 1, 31)),  # ISO 8601, as hits have it
+        ("date:%d.%m.%Y", date(2024, 1, 31), date(2024, 1, 31)),
+        ("date:%d.%m.%Y %H:%M", "31.01.2024 00:00", date(2024, 1, 31)),
+        ("date:%d.%m.%Y %H:%M", "31.01.2024 12:00", None),
+        ("date:%m/%d/%y", "01/31/24", date(2024, 1, 31)),
+        ("timestamp:%d.%m.%Y %H:%M", "31.01.2024 12:00", NOON),
+        ("timestamp:%d.%m.%Y %H:%M %z", "31.01.2024 13:00 +0100", NOON),
+        ("list[date:%d.%m.%Y]", "31.01.2024; 01.02.2024", [date(2024, 1, 31), date(2024, 2, 1)]),
+        ("float:1.234,56", "-1.234.567,8", -1234567.8),
+        ("float:1.234,56", "1234,5", 1234.5),
+        ("float:1.234,56", "1.234", 1234.0),
+        ("float:1.234,56", "12.5", None),  # neither thousands nor a decimal comma
+        ("float:1.234,56", "1.234,56 €", None),
+        ("float:1.234,56", ",5", None),
+        ("float:1.234,56", 12.5, 12.5),
+        ("float:1.234,56", "9.007.199.254.740.993", None),  # float64 would round it
+        ("float:1,234.56", "1,234.5", 1234.5),
+        ("float:1234,56", "1.234,5", None),
+        ("float:1 234,56", "1\u202f234,5", 1234.5),
+        ("float:1'234.56", "1\u2019234.5", 1234.5),
+        ("int:1.234", "1.234", 1234),
+        ("int:1.234", "1.234,5", None),
+        ("list[float:1.234,56]", "1,5; 2,5", [1.5, 2.5]),
     ],
 )
 def test_a_value_is_converted_exactly_or_refused(kind: str, value: object, converted: Any) -> None:
     stored: ColumnType = parse_type(kind)
+    form = split_format(kind)[1]
     if converted is None:
         with pytest.raises(BadRow, match="column 'n'"):
-            as_declared(value, stored, "n")
+            as_declared(value, stored, "n", form)
         return
-    result = as_declared(value, stored, "n")
+    result = as_declared(value, stored, "n", form)
     assert (result, type(result)) == (converted, type(converted))
 
 
@@ -271,6 +298,42 @@ def test_a_value_that_does_not_fit_is_a_bad_row_with_its_place(tmp_path: Path) -
 def test_an_unknown_type_is_an_error(name: str) -> None:
     with pytest.raises(ConfigError, match=r"Unknown column type .*(did you mean|known: bool)"):
         parse_type(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("text:x", "bool:x", "date:%d.%m", "date:foo", "date:%Q", "date:%", "timestamp:%H:%M"),
+        *("float:x", "float:1.234.56", "float:1a234", "int:1.234,56", "list[text:x]"),
+    ],
+)
+def test_a_format_that_is_none_of_the_type_is_an_error(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"has no format of .*; write one such as date:%d\.%m"):
+        ReadSettings(column_types={"n": name})
+
+
+def test_dates_and_decimals_of_another_country_are_compared_as_such(tmp_path: Path) -> None:
+    path = tmp_path / "faq.csv"
+    text = "_id;text;seit;Preis\n"
+    path.write_text(text + "a;x;28.11.2024;1.234,56\nb;y;15.09.2025;9,5\nc;z;27.04.2024;\n")
+    types = {"seit": "date:%d.%m.%Y", "Preis": "float:1.234,56"}
+    index = Index.build(path, out=tmp_path / "index", model="hashing", column_types=types)
+    assert index.info().columns == {"seit": "date", "Preis": "float64"}
+    assert [each.doc_id for each in index.documents("seit > '2025-01-01'")] == ["b"]
+    assert [each.doc_id for each in index.documents("Preis > 10")] == ["a"]
+    path.write_text(text + "d;x;1.2.2026;2.000,0\n")
+    index = Index.open(tmp_path / "index")
+    index.add(path)  # the index keeps the formats
+    assert [each.doc_id for each in index.documents("seit > '2026-01-31' AND Preis = 2000")] == [
+        "d"
+    ]
+    path.write_text(text + "e;x;31.02.2026;1\n")
+    with pytest.raises(
+        CorpusError,
+        match=r"faq\.csv:2: column 'seit' is of type date in the format %d\.%m\.%Y, which this "
+        r"value does not fit \('31\.02\.2026'\)",
+    ):
+        index.add(path)
 
 
 def test_unknown_and_contradicting_metadata_fields_are_errors(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from sbert_search.cli.options.shared import (
     shared_options,
     typed,
 )
-from sbert_search.cli.options.source import column_type_option, with_read_options
+from sbert_search.cli.options.source import column_type_option, file_options, with_read_options
 from sbert_search.config import to_mapping
 from sbert_search.index.building.settings import BuildSettings, ReadSettings
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from sbert_search.index.building.sync import SyncReport
     from sbert_search.index.index import Index
 
+_LANGUAGE_ROWS = 256  # documents whose texts show the language of a new index
 _SHOWN = 20  # largest number of paths to list of each kind, such as added or deleted
 
 
@@ -50,6 +52,7 @@ def _as_path(ctx: click.Context, param: click.Parameter, text: str) -> Path:
 @click.option("--moved", is_flag=True, help="The folder of the index was moved to FOLDER.")
 @index_options
 @column_type_option
+@file_options
 @embedder_options
 @shared_options("batch-tokens", "allow-inexact", *CHUNKING, "memory", "wait", "quiet", "json")
 @click.pass_context
@@ -167,15 +170,22 @@ class _Sync:
         from sbert_search.index.building import sync
 
         options = self._ctx.params
-        scan = sync.scan_folder(sync.require_place(self._folder, None))
-        sync.require_files(scan, allow_empty=options["allow_empty"])
         settings = with_read_options(ReadSettings(), self._ctx)
+        scan = sync.scan_folder(sync.require_place(self._folder, None, settings))
+        sync.require_files(scan, allow_empty=options["allow_empty"])
         return sync.preview(scan, settings) if options["dry_run"] else None
 
     def _create(self) -> Index:
+        from sbert_search.index.building.build import in_likely_language
+        from sbert_search.index.building.sync import require_place
         from sbert_search.index.index import Index
+        from sbert_search.text.formats.rows import RawRow, RowLimit
+        from sbert_search.text.sources import read_rows
 
         settings = with_overrides(BuildSettings(), self._ctx)
+        rows = read_rows(require_place(self._folder, None, settings), limit=RowLimit.within())
+        texts = (row.text for row in islice(rows, _LANGUAGE_ROWS) if isinstance(row, RawRow))
+        settings = in_likely_language(settings, texts)
         self._model = self._opener(self._ctx.params["model"])
         index = Index.create(self._path, model=self._model.inner, settings=settings)
         self._model_of = index.identity.name
@@ -209,6 +219,8 @@ def show(report: SyncReport, path: Path, *, as_json: bool) -> None:
     for name, reason in list(report.failed.items())[:_SHOWN]:
         kept = " The index keeps the old documents of this file." if name in report.kept else ""
         note(f"{name}: {reason}.{kept}")
+    if any("invalid UTF-8" in reason for reason in report.failed.values()):
+        note("To read files that are not UTF-8, name their encoding, such as --encoding cp1252.")
     if len(report.failed) > _SHOWN:
         note(f"... {len(report.failed) - _SHOWN:,} more could not be read.")
 

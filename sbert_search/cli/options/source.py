@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -47,12 +48,17 @@ field_options = joined(
     options_of(FieldNames, "id", "text", "title", unset="detected", flags=FIELD_FLAGS),
     options_of(ReadSettings, "metadata_fields", unset="all others"),
 )
+file_options = joined(
+    options_of(ReadSettings, "encoding", unset="UTF-8"),
+    options_of(ReadSettings, "html", unset="all"),
+)
 _source_options = joined(
     click.argument("sources", nargs=-1, required=True, metavar="SOURCE..."),
     field_options,
     options_of(ReadSettings, "query", unset="its only table", flags={"query": "--sql"}),
     column_type_option,
     options_of(ReadSettings, "text_as", unset="a line; in a folder, the file"),
+    file_options,
 )
 vector_options = joined(
     click.option(
@@ -122,7 +128,7 @@ def names_in(text: str) -> tuple[str, ...]:
 
 def _column_types(text: str) -> dict[str, str]:
     types = {}
-    for part in filter(None, text.split(",")):
+    for part in filter(None, re.split(",(?=[^,=]*=|$)", text)):  # a format may have commas
         name, equals, kind = part.rpartition("=")
         if not equals or not name.strip():
             raise click.UsageError(f"--column-type {part!r}: write NAME=TYPE, such as year=int.")

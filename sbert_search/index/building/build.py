@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Unpack, cast
 
@@ -187,7 +188,9 @@ def build_index(
     predicted = settings.predicted
     survey = predicted.survey(survey)
     settings = replace(settings, predicted_by=predicted.hashes)
-    settings = _in_likely_language(settings, reader)
+    first = islice(reader.batches(), 1)
+    texts = (document.full_text for batch in first for document in batch.documents)
+    settings = in_likely_language(settings, texts)
     if open_model is not None and settings.fields.vector is not None:
         open_model = partial(_opened_as_recorded, open_model, reader.paths, settings.fields.vector)
 
@@ -220,13 +223,12 @@ def build_index(
     )
 
 
-def _in_likely_language(settings: BuildSettings, reader: CorpusReader) -> BuildSettings:
-    """Set the language of the first texts for lexical search, unless the settings name one."""
+def in_likely_language(settings: BuildSettings, texts: Iterable[str]) -> BuildSettings:
+    """Set the language of texts for lexical search, unless the settings name one."""
     lexical = settings.lexical
     if settings.language is not None or lexical is None or lexical != LexicalSettings():
         return settings
-    batch = next(reader.batches(), None)
-    language = likely_language(each.full_text for each in (batch.documents if batch else ()))
+    language = likely_language(texts)
     if language == lexical.language:
         return settings
     note(

@@ -15,18 +15,20 @@ from sbert_search.declared import Bounds, check
 from sbert_search.embed.arguments import CheckedOptions, EmbedderOptions, OnTruncate
 from sbert_search.errors import ConfigError
 from sbert_search.index.settings import IndexSpec, LexicalSettings, Metric, VectorType
-from sbert_search.text.fields import FieldNames, TextAs
+from sbert_search.text.fields import FieldNames, HtmlPart, TextAs
 from sbert_search.wings import required_part
 
 if TYPE_CHECKING:
     from sbert_search.embed.protocol import TextEmbedder
     from sbert_search.text.documents import CorpusReader, ReadBatch, Survey
+    from sbert_search.text.formats.files import Reading
     from sbert_search.text.spool import Sources
     from sbert_search.text.tokens.chunking import Chunking
 
 S = TypeVar("S", bound="ReadSettings")
 _Names = Annotated[tuple[str, ...] | list[str] | None, Bounds(metavar="NAME,...")]
 _Types = Annotated[Mapping[str, str], Bounds(metavar="NAME=TYPE,...")]
+_Encoding = Annotated[str | None, Bounds(metavar="NAME")]
 _Query = Annotated[str | None, Bounds(metavar="SELECT")]
 _Tokens = Annotated[int | None, Bounds(2, metavar="N")]
 _Overlap = Annotated[int, Bounds(0, metavar="N")]
@@ -71,8 +73,9 @@ class ReadSettings:
         metadata_fields: Fields that become metadata columns. None: all others.
         column_types: Types of metadata columns: ``text``, ``int``, ``float``, ``bool``, ``date``,
             ``timestamp``, or a list of these such as ``list[text]``. Values are converted, and a
-            value that does not fit makes its row a bad row. The types of other columns
-            follow from their values.
+            value that does not fit makes its row a bad row. The format of texts may follow, such as
+            ``date:%d.%m.%Y`` with the codes of `datetime.strptime`, or ``float:1.234,56``. The
+            types of other columns follow from their values.
         query: Query that gives the rows of a SQLite or DuckDB file. None: the file has one table,
             which is read. The index does not keep the query.
         on_error: Treatment of bad rows; ``skip``: list them in a rejects file, and exit with 3.
@@ -80,6 +83,12 @@ class ReadSettings:
         text_as: What a document is in a ``.txt`` file: a line, or the file. This holds for a file
             that is itself a source; a ``.txt`` file in a folder is a document. None: a line, and a
             note says so.
+        encoding: Encoding of text files that are not UTF-8, such as ``cp1252`` or ``utf-16``; a
+            name of Python's codecs. None: such a file, or its rows, cannot be used. A byte order
+            mark and the encoding that an HTML page names take precedence.
+        html: What is read of an HTML page: ``all`` that a reader sees, or the ``main`` part. That
+            is the content of ``<main>``, else of ``<article>``, else all but ``<header>``; without
+            ``<nav>``, ``<aside>`` and ``<footer>``.
         on_truncate: Treatment of texts above the model's length limit; ``warn``: cut, ``chunk``:
             split into passages. ``error`` stops at the first one, whatever ``on_error`` is.
         chunk_tokens: With ``chunk``, the maximum number of tokens of a passage, special tokens and
@@ -115,6 +124,8 @@ class ReadSettings:
     on_error: Literal["stop", "skip"] = "stop"
     on_truncate: OnTruncate = "warn"
     text_as: TextAs | None = None
+    encoding: _Encoding = None
+    html: HtmlPart = "all"
     chunk_tokens: _Tokens = None
     chunk_overlap: _Overlap = 0
     chunk_borders: _Borders = "sentences"
@@ -132,7 +143,17 @@ class ReadSettings:
             raise ConfigError(
                 f"chunk_overlap is {self.chunk_overlap}; use at most {most}, half of chunk_tokens."
             )
-        types = {name: parse_type(kind) for name, kind in self.column_types.items()}
+        if self.encoding is not None:
+            try:
+                "".encode(self.encoding)  # refuses codecs that are not of texts, too
+            except (LookupError, UnicodeError, ValueError):
+                raise ConfigError(
+                    f"encoding is {self.encoding!r}; name one that Python knows, such as cp1252."
+                ) from None
+        types = {
+            name: kind if parse_type(kind) and ":" in kind else parse_type(kind)
+            for name, kind in self.column_types.items()
+        }
         object.__setattr__(self, "column_types", types)
         if self.metadata_fields is not None:
             object.__setattr__(self, "metadata_fields", tuple(self.metadata_fields))
@@ -140,6 +161,13 @@ class ReadSettings:
                 raise ConfigError(
                     f"column_types has {name!r}, which metadata_fields leaves out; name it in both."
                 )
+
+    @property
+    def reading(self) -> Reading:
+        """How the bytes of files become text."""
+        from sbert_search.text.formats.files import Reading
+
+        return Reading(self.encoding, self.html)
 
     def chunking(self, embedder: TextEmbedder | None) -> Chunking:
         """Return how texts are split.
@@ -222,6 +250,8 @@ class ReadFields(TypedDict, total=False):
     on_error: Literal["stop", "skip"]
     on_truncate: OnTruncate
     text_as: TextAs | None
+    encoding: _Encoding
+    html: HtmlPart
     chunk_tokens: _Tokens
     chunk_overlap: _Overlap
     chunk_borders: _Borders
@@ -262,5 +292,6 @@ def reader_of(settings: ReadSettings, sources: Sources, **more: Any) -> CorpusRe
         query=settings.query,
         on_error=settings.on_error,
         text_as=settings.text_as,
+        reading=settings.reading,
         **more,
     )

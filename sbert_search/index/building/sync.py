@@ -105,7 +105,7 @@ class FolderScan:
         )
 
 
-def require_place(folder: Path, root: Path | None) -> SourceFile:
+def require_place(folder: Path, root: Path | None, settings: ReadSettings) -> SourceFile:
     """Return a folder by its path below the root; without a root, it becomes the root."""
     top = Path(os.path.abspath(folder)) if root is None else root
     below = path_below(folder, top)
@@ -116,7 +116,8 @@ def require_place(folder: Path, root: Path | None) -> SourceFile:
             "that holds both."
         )
     name = "" if below == "." else below
-    return SourceFile(folder, printable(folder), name, "folder", top)
+    shown = printable(folder)
+    return SourceFile(folder, shown, name, "folder", top, reading=settings.reading)
 
 
 def scan_folder(source: SourceFile) -> FolderScan:
@@ -139,7 +140,7 @@ def scan_folder(source: SourceFile) -> FolderScan:
             try:
                 data = read_bytes(file, limit)
                 if data.strip():
-                    scan.prints[file.doc_id] = fingerprint(data)
+                    scan.prints[file.doc_id] = fingerprint(data, file)
             except BadRow as bad:
                 scan.failed[file.doc_id] = bad.reason
             advance(1)

@@ -134,7 +134,7 @@ def sync(
     options = cast("CheckedOptions", rest)
     index.require_finished()
     started = time.perf_counter()
-    scan = scan_folder(require_place(folder, None if moved else index.root))
+    scan = scan_folder(require_place(folder, None if moved else index.root, settings))
     require_files(scan, allow_empty=allow_empty)
     report = sync_folder(
         index.store,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -328,8 +329,9 @@ def warn_of_dates(column: str, values: pa.Array, literal: str) -> None:
 def _warn_of_texts(column: str, example: str) -> None:
     warn(
         f"The column {shortened(column)!r} is text, such as {shortened(example)!r}, and is "
-        "compared with a date as text, letter by letter. To compare dates, write them in the data "
-        "as 2024-12-31, and build the index again."
+        "compared with a date as text, letter by letter. To compare dates, build the index again "
+        f"with --column-type {shlex.quote(f'{shortened(column)}=date:%d.%m.%Y')} or another format "
+        f"(column_types={{{shortened(column)!r}: 'date:%d.%m.%Y'}})."
     )
 
 

@@ -5,8 +5,9 @@ A row that cannot be used is yielded as a `Reject` with the reason.
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -244,7 +245,8 @@ def read_parquet(
         for group, n_rows in enumerate(group_rows):
             if first + n_rows > skip:
                 rows = _read_group(file, path, group, n_rows, limit)
-                yield from _raw_rows(rows, f"{shown}:row group {group + 1}", first, skip)
+                place = f"{shown}:row group {group + 1}"
+                yield from _raw_rows(rows, place, first, skip, class_names(file.schema_arrow))
             first += n_rows
 
 
@@ -275,11 +277,28 @@ def _read_group(
 
 
 def _raw_rows(
-    rows: Iterable[dict[str, object] | BadRow], part: str, before: int, skip: int
+    rows: Iterable[dict[str, object] | BadRow],
+    part: str,
+    before: int,
+    skip: int,
+    classes: Mapping[str, Sequence[str]],
 ) -> Iterator[RawRow | Reject]:
     """Yield the rows of a part of a file that has rows ``before``; ``skip`` counts those too."""
-    numbered, left = enumerate(rows, start=1), max(0, skip - before)
-    return raw_rows(numbered, f"{part}:row ", lambda values: values, left, before=before)
+    numbered, left, place = enumerate(rows, start=1), max(0, skip - before), f"{part}:row "
+    return raw_rows(numbered, place, lambda values: values, left, before=before, classes=classes)
+
+
+def class_names(schema: pa.Schema) -> Mapping[str, Sequence[str]]:
+    """Return the names of the classes of each ClassLabel column of a Hugging Face dataset.
+
+    Their values, or those of their lists, are numbers of classes from 0, or -1 for no class.
+    """
+    try:
+        features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
+        own = {name: feature.get("feature", feature) for name, feature in features.items()}
+        return {name: list(map(str, one["names"])) for name, one in own.items() if "names" in one}
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
+        return {}
 
 
 def read_arrow(
@@ -298,7 +317,8 @@ def read_arrow(
                 return
             if number + batch.num_rows > skip:
                 rows = rows_of_batch(batch, limit)
-                yield from _raw_rows(rows, f"{shown}:batch {index}", number, skip)
+                place, classes = f"{shown}:batch {index}", class_names(batch.schema)
+                yield from _raw_rows(rows, place, number, skip, classes)
             number += batch.num_rows
     except _DAMAGE as error:
         if index == 0:

@@ -1,10 +1,11 @@
-"""Decompress .xz and .zst files in small parts, within a memory limit.
+"""Decompress .xz and .zst files, and recode text as UTF-8, in small parts within a memory limit.
 
 A limit is needed because the file itself states how much memory the decompressor must allocate.
 """
 
 from __future__ import annotations
 
+import codecs
 import io
 import lzma
 from typing import TYPE_CHECKING, BinaryIO
@@ -22,8 +23,8 @@ _CHUNK_BYTES = 1 << 16  # read from an .xz file at a time
 PART_BYTES = 1 << 10  # decompressed from a .zst file at a time
 
 
-class _Decompressed(io.RawIOBase):
-    """Decompressed content, of which `_part` returns the next bytes, b"" at the end of the file."""
+class _Converted(io.RawIOBase):
+    """Converted content, of which `_part` returns the next bytes, b"" at the end of the file."""
 
     def readable(self) -> bool:
         return True
@@ -38,7 +39,7 @@ class _Decompressed(io.RawIOBase):
         raise NotImplementedError
 
 
-class XzStream(_Decompressed):
+class XzStream(_Converted):
     """The decompressed content of one or several concatenated xz streams.
 
     Like `lzma.open`, it also reads the older format ``.lzma``.
@@ -82,7 +83,7 @@ class XzStream(_Decompressed):
             ) from error
 
 
-class ZstdStream(_Decompressed):
+class ZstdStream(_Converted):
     """The decompressed content of one or several concatenated zstd frames.
 
     A read of pyarrow's stream fails as a whole if it meets damage. So each read takes at most
@@ -94,3 +95,26 @@ class ZstdStream(_Decompressed):
 
     def _part(self, most: int) -> bytes:
         return bytes(self._stream.read(min(most, PART_BYTES)))
+
+
+class RecodedStream(_Converted):
+    """A text in another encoding, as UTF-8; a byte that is invalid in the encoding stays invalid.
+
+    Where even the characters after it are unknown, as in UTF-16, the text is damaged.
+    """
+
+    def __init__(self, raw: BinaryIO, encoding: str) -> None:
+        self._raw, self._left, self._ended = raw, b"", False
+        self._decoder = codecs.getincrementaldecoder(encoding)("surrogateescape")
+
+    def _part(self, most: int) -> bytes:
+        while not self._left and not self._ended:
+            data = self._raw.read(_CHUNK_BYTES)
+            self._ended = not data
+            try:
+                text = self._decoder.decode(data, self._ended)
+            except UnicodeDecodeError as error:
+                raise OSError(str(error)) from None
+            self._left = text.encode("utf-8", "surrogateescape")
+        part, self._left = self._left[:most], self._left[most:]
+        return part

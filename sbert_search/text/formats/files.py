@@ -20,6 +20,7 @@ import xxhash
 
 from sbert_search.base.memory import mib
 from sbert_search.errors import CorpusError
+from sbert_search.text.fields import HtmlPart
 from sbert_search.text.formats import markup
 from sbert_search.text.formats.markup import read_pdf
 from sbert_search.text.formats.office import read_docx
@@ -109,6 +110,14 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True)
+class Reading:
+    """How the bytes of a file become text; `ReadSettings` describes both."""
+
+    encoding: str | None = None
+    html: HtmlPart = "all"
+
+
+@dataclass(frozen=True, slots=True)
 class FileName:
     """A file to read, and its names."""
 
@@ -117,6 +126,7 @@ class FileName:
     column: str  # the value of the document's metadata column ``path``
     shown: str  # name of the file in messages
     outside: bool = False  # a link in a folder to a file outside the folder, which is not read
+    reading: Reading = Reading()
 
 
 def list_files(
@@ -182,9 +192,18 @@ def read_files(
     return itertools.islice(rows, skip, None)
 
 
-def fingerprint(data: bytes) -> int:
-    """Hash the bytes of a file, seeded with the version of the code that extracts its text."""
-    return xxhash.xxh3_64_intdigest(data, seed=_EXTRACTION)
+def fingerprint(data: bytes, file: FileName | None = None) -> int:
+    """Hash the bytes of a file, seeded with the version of the code that extracts its text.
+
+    Options of ``file`` change the hash if they change how these bytes are read.
+    """
+    own = xxhash.xxh3_64_intdigest(data, seed=_EXTRACTION)
+    if file and file.reading.html != "all" and _kind(file) == "html":
+        own ^= xxhash.xxh3_64_intdigest(file.reading.html.encode())
+    is_text = file and _kind(file) in ("text", "markdown", "rst", "html")
+    if file and is_text and file.reading.encoding and not _is_utf8(data):
+        own ^= xxhash.xxh3_64_intdigest(file.reading.encoding.encode())
+    return own
 
 
 def fingerprint_before_last(of_file: int) -> int:
@@ -223,12 +242,12 @@ def _read_file(file: FileName, limit: RowLimit) -> Iterator[RawRow | Reject]:
         data = read_bytes(file, limit)
         if not data.strip():
             return
-        kind = KINDS[file.path.suffix.lower()]
+        kind = _kind(file)
         of_file = {"path": file.column, "modified": modified}
         if kind == "pdf":
             yield from _read_pages(file, data, of_file)
             return
-        title, text = _title_and_text(kind, data, limit)
+        title, text = _title_and_text(kind, data, limit, file.reading)
     except BadRow as bad:
         yield bad.at(source)
         return
@@ -236,7 +255,11 @@ def _read_file(file: FileName, limit: RowLimit) -> Iterator[RawRow | Reject]:
     if title or text.strip():
         title = title or printable(file.path.name)
         values = {"id": file.doc_id, "title": title, "text": text, **of_file}
-        yield RawRow(source, 1, values, fingerprint=fingerprint(data))
+        yield RawRow(source, 1, values, fingerprint=fingerprint(data, file))
+
+
+def _kind(file: FileName) -> Kind:
+    return KINDS[file.path.suffix.lower()]
 
 
 def _read_pages(
@@ -246,7 +269,7 @@ def _read_pages(
 
     The other pages, and all pages before a damaged page, have the `fingerprint_before_last`.
     """
-    whole = fingerprint(data)
+    whole = fingerprint(data, file)
     title, pages = read_pdf(data)
     title = markup.clean_title(title) or printable(file.path.name)
     row: RawRow | None = None
@@ -265,7 +288,7 @@ def _read_pages(
         yield replace(row, fingerprint=whole)
 
 
-def _title_and_text(kind: Kind, data: bytes, limit: RowLimit) -> tuple[str, str]:
+def _title_and_text(kind: Kind, data: bytes, limit: RowLimit, reading: Reading) -> tuple[str, str]:
     if kind == "notebook":
         return markup.notebook(data.removeprefix(BOM), limit)
     if kind == "docx":
@@ -273,36 +296,51 @@ def _title_and_text(kind: Kind, data: bytes, limit: RowLimit) -> tuple[str, str]
     limit.check_text(data)
     match kind:
         case "html":
-            return markup.html_text(_decode_html(data))
+            return markup.html_text(_decode_html(data, reading.encoding), reading.html)
         case "markdown":
-            return markup.markdown(_decode(data))
+            return markup.markdown(_decode(data, reading.encoding))
         case "rst":
-            text = _decode(data)
+            text = _decode(data, reading.encoding)
             return markup.rst_title(text), text
-    return "", _decode(data)
+    return "", _decode(data, reading.encoding)
 
 
-def _decode(data: bytes) -> str:
-    if not data.startswith(_UTF16):
+def _decode(data: bytes, encoding: str | None = None) -> str:
+    """Decode a text with the mark of UTF-16, in UTF-8 or, if it is in neither, in ``encoding``."""
+    if data.startswith(_UTF16):
+        encoding = "utf-16"
+    elif encoding is None or _is_utf8(data):
         return decode(data.removeprefix(BOM))
     try:
-        return data.decode("utf-16")
+        return data.decode(encoding)
     except UnicodeDecodeError:
-        raise BadRow("invalid UTF-16") from None
+        raise BadRow(f"invalid {encoding.upper()}") from None
 
 
-def _decode_html(data: bytes) -> str:
-    """Decode an HTML page as UTF-8 or, if it is not, in the encoding that its ``<meta>`` names."""
+def _is_utf8(data: bytes) -> bool:
+    try:
+        return "\0" not in data.decode("utf-8")  # each second byte of English UTF-16 is NUL
+    except UnicodeDecodeError:
+        return False
+
+
+def _decode_html(data: bytes, encoding: str | None) -> str:
+    """Decode an HTML page as UTF-8 or, if it is not, in the encoding that its ``<meta>`` names.
+
+    If the page names none, or a wrong one, it is read in ``encoding``.
+    """
     try:
         return _decode(data)
     except BadRow:
         named = _CHARSET.search(data, 0, 1024)
         charset = named[1].decode().lower() if named else ""
         if not _CHARSETS.fullmatch(charset):
-            raise
+            return _decode(data, encoding)
         try:
             return data.decode(_EXTENSIONS.get(re.sub("[-_]", "", charset), charset))
         except (LookupError, UnicodeDecodeError):
+            if encoding is not None:
+                return _decode(data, encoding)
             raise BadRow(f"invalid {charset}, which the page names as its encoding") from None
 
 

@@ -12,9 +12,11 @@ import io
 import logging
 import re
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from itertools import chain
 
 from sbert_search.errors import install
+from sbert_search.text.fields import HtmlPart
 from sbert_search.text.formats.lines import parse_object
 from sbert_search.text.formats.rows import NO_BUDGET, BadRow, RowLimit
 
@@ -30,6 +32,7 @@ _SINGLE_QUOTED = re.compile(r"'((?:[^']|'')*)'(?=[ \t]*(?:#|$))")
 _ESCAPED = re.compile(r"""\\(["\\])""")
 _COMMENT = re.compile(r"[ \t]#")
 _FENCE = re.compile(r"`{3,}|~{3,}")
+_REGIONS = re.compile(r"<(main|article)[\s>]")
 _H1 = re.compile(r"<h1\b[^<>]*>([^<>]*)", re.IGNORECASE)
 _LINK = re.compile(r"!?\[([^\[\]]*)\](?:\([^()]*\)|\[[^\[\]]*\])?")
 _ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1*")
@@ -44,6 +47,7 @@ _PARAGRAPHS = (
     "article aside blockquote body figure footer form h1 h2 h3 h4 h5 h6 header hr main nav ol p "
     "pre section table ul"
 )
+_MENUS = frozenset(("aside", "footer", "nav"))
 _LINES = "address br caption dd div dl dt fieldset figcaption li option tr"
 _GAPS = {  # by element: what separates its content from the text around it
     **dict.fromkeys(_PARAGRAPHS.split(), "\n\n"),
@@ -107,14 +111,21 @@ def _cell_text(source: object) -> str:
     return "".join(texts)
 
 
-def html_text(page: str) -> tuple[str, str]:
+def html_text(page: str, part: HtmlPart = "all") -> tuple[str, str]:
     """Return the title of an HTML page, and its visible text, with line ends between blocks.
 
     The title is the first ``<title>`` or else ``<h1>`` that is not blank, or "". Comments and the
-    elements of `_HIDDEN` are left out.
+    elements of `_HIDDEN` are left out. `ReadSettings` describes the part ``main``. If it is empty,
+    or if one of its elements is not closed, the text is that of the whole page.
     """
     reader = _HtmlReader()
+    if part == "main":
+        found = set(_REGIONS.findall(page.lower()))
+        within = next((name for name in ("main", "article") if name in found), "")
+        reader = _HtmlReader(within, _MENUS if within else _MENUS | {"header"})
     reader.read(page)
+    if part == "main" and (not reader.body.text or reader.is_open):
+        return html_text(page)
     return reader.title, reader.body.text
 
 
@@ -227,9 +238,15 @@ class _Flow:
 
 
 class _HtmlReader:
-    """Reads a page in one pass, from tag to tag, without a stack of open elements."""
+    """Reads a page in one pass, from tag to tag, without a stack of open elements.
 
-    def __init__(self) -> None:
+    ``within``: the name of the elements whose text is read; "": all. ``without``: the names of
+    elements whose text is not read.
+    """
+
+    def __init__(self, within: str = "", without: AbstractSet[str] = frozenset()) -> None:
+        self._within, self._without = within, without
+        self._inside = self._outside = 0  # number of open elements whose text is read, or is not
         self.body, self._h1 = _Flow(), _Flow()
         self._title = ""
         self._in_h1 = self._in_pre = False
@@ -238,6 +255,11 @@ class _HtmlReader:
     @property
     def title(self) -> str:
         return self._title or self._h1.text
+
+    @property
+    def is_open(self) -> bool:
+        """Whether an element that decides what is read is not closed."""
+        return bool(self._inside or self._outside)
 
     def read(self, page: str) -> None:
         at = 0
@@ -274,6 +296,8 @@ class _HtmlReader:
             if name == "title" and close and not self._title:
                 self._title = clean_title(_unescaped(page[end : close.start()]))
             return len(page) if close is None else self._end_of_tag(page, close.end())
+        self._inside += name == self._within
+        self._outside += name in self._without
         if name == "h1":
             self._in_h1 = not self._h1.text
         self._in_pre |= name == "pre"
@@ -281,6 +305,8 @@ class _HtmlReader:
 
     def _closed(self, name: str, end: int) -> int:
         self.body.separate(_GAPS.get(name, ""))
+        self._inside -= name == self._within and self._inside > 0
+        self._outside -= name in self._without and self._outside > 0
         if name == "h1":
             self._in_h1 = False
         elif name == "pre":
@@ -294,7 +320,8 @@ class _HtmlReader:
         for n, line in enumerate(text.split("\n") if self._in_pre else [text]):
             if n:
                 self.body.separate("\n")
-            self.body.add(line)
+            if not self._outside and (self._inside or not self._within):
+                self.body.add(line)
         if self._in_h1:
             self._h1.add(text[:MAX_TITLE_CHARS])
 

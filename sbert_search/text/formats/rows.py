@@ -19,6 +19,7 @@ from typing import TypeVar
 
 from sbert_search.base import files, memory
 from sbert_search.base.memory import MAX_ROW_BYTES, mib
+from sbert_search.base.options import if_offered
 from sbert_search.base.progress import warn
 from sbert_search.errors import CorpusError
 
@@ -43,8 +44,11 @@ class Reject:
     def error(self, remedy: str = "Fix it.") -> CorpusError:
         """Return an error whose message has the position, the reason, the value and a remedy."""
         shown = f" ({self.value})" if self.value else ""
-        if "invalid UTF-8" in self.reason and remedy == "Fix it.":
-            remedy = "Fix it, or convert the file, such as by iconv -f cp1252 -t utf-8 FILE."
+        if "invalid UTF-8" in self.reason:
+            named = if_offered("--encoding", "name its encoding, such as --encoding cp1252, or ")
+            convert = f"{named}convert the file, such as by iconv -f cp1252 -t utf-8 FILE."
+            plain = remedy == "Fix it."
+            remedy = f"Fix it, or {convert}" if plain else f"To read it, {convert} {remedy}"
         return CorpusError(f"{self.source}: {self.reason}{shown}. {remedy}")
 
 
@@ -59,6 +63,8 @@ class RawRow:
     # For a whole file or a page of a PDF file: a hash computed from the bytes of the file, by which
     # an index recognises that the file was changed. None: the file holds rows.
     fingerprint: int | None = None
+    # The names of the classes in columns whose values are numbers of classes (`class_names`).
+    classes: Mapping[str, Sequence[str]] | None = None
 
     @property
     def text(self) -> str:
@@ -87,6 +93,7 @@ def raw_rows(
     *,
     before: int = 0,
     typed: bool = True,
+    classes: Mapping[str, Sequence[str]] | None = None,
 ) -> Iterator[RawRow | Reject]:
     """Make a row of each numbered item of a file, after the first ``skip``, which are not parsed.
 
@@ -98,7 +105,7 @@ def raw_rows(
         try:
             if isinstance(item, BadRow):
                 raise item
-            yield RawRow(source, before + number, parse(item), typed)
+            yield RawRow(source, before + number, parse(item), typed, classes=classes)
         except BadRow as bad:
             yield bad.at(source)
 

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from sbert_search.errors import CorpusError
-from sbert_search.text.formats.columnar import rows_of_batch
+from sbert_search.text.formats.columnar import class_names, rows_of_batch
 from sbert_search.text.formats.rows import BLOCK_ROWS, NO_BUDGET, RawRow, Reject, RowLimit, raw_rows
 
 BLOCK_CHARS = 1 << 22  # `write_rows` ends a block once its values reach about this size (`_size`)
@@ -91,7 +91,8 @@ def read_spooled(
             else:
                 batch = pa.ipc.open_stream(file.read(n_bytes)).read_next_batch()
                 rows = enumerate(rows_of_batch(batch, limit), start=number + 1)
-                yield from raw_rows(rows, f"{shown}:", _with_rest, max(0, skip - number))
+                classes, left = class_names(batch.schema), max(0, skip - number)
+                yield from raw_rows(rows, f"{shown}:", _with_rest, left, classes=classes)
             number += n_rows
 
 

@@ -141,7 +141,7 @@ class Report:
             f"loss {sum(self._losses) / len(self._losses):.4f}",
             *(f"{name} {value:.4f}" for name, value in self._dev.items()),
             f"{tokens_per_s if in_tokens else rows_per_s:,.0f} {self.config.unit}/s",
-            f"{share:.0%} of the GEMM rate",
+            f"{share:.0%} of the rate of matrix products",
             f"{memory / 2**30:.1f} GiB",
             f"{self._time_left(state)} left",
         ]

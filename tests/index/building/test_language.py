@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from sbert_search import Index, LexicalSettings, SearchEngine
 from sbert_search.errors import ConfigError
 from sbert_search.index.settings import likely_language
+from tests.cli.process import sbert_search
 
 GERMAN = [
     "Die Garantie gilt für zwei Jahre, und wir ersetzen das Gerät, wenn es nicht mehr geht.",
@@ -55,3 +58,21 @@ def test_a_named_language_keeps_the_other_settings() -> None:
         Index.from_texts(GERMAN, model="hashing", language="germn")
     with pytest.raises(ConfigError, match="language is 'german', but lexical is None"):
         Index.from_texts(GERMAN, model="hashing", lexical=None, language="german")
+
+
+def test_a_synced_folder_gives_the_language_of_a_new_index(tmp_path: Path) -> None:
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    for n, text in enumerate(GERMAN * 6):
+        (folder / f"{n}.md").write_text(text)
+    options = ("--model", "hashing")
+    made = sbert_search("index", "sync", tmp_path / "index", folder, *options)
+    assert "look German" in made.err
+    index = Index.open(tmp_path / "index")
+    assert index.state.manifest.lexical == LexicalSettings(language="german")
+    assert len(index) == 18
+    english = ("--language", "english")
+    made = sbert_search("index", "sync", tmp_path / "english", folder, *options, *english)
+    assert "German" not in made.err
+    index = Index.open(tmp_path / "english")
+    assert index.state.manifest.lexical == LexicalSettings()

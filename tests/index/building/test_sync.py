@@ -360,3 +360,15 @@ def test_the_path_of_a_file_stays_a_string(notes: Path) -> None:
     assert index.info().columns["path"] == "string"
     write(notes, {"a.md": "sun"})
     assert done(sync(index, notes)) == (set(), {"a.md"}, set(), 3)
+
+
+def test_pages_are_read_again_when_their_menus_are_left_out(notes: Path) -> None:
+    write(notes, {"page.html": "<nav>Home</nav><p>The mill</p>", "b.html": "sea"})
+    index = build(notes)
+    assert texts(index)["page.html"] == "Home\n\nThe mill"
+    report = index.sync(notes, html="main")
+    assert set(report.replaced) == {"page.html", "b.html"}
+    assert texts(index)["page.html"] == "The mill"
+    kept = Index.build(notes, out=notes.with_name("kept"), model="hashing", html="main")
+    assert kept.sync(notes).changes == 0  # the index keeps the setting
+    assert texts(kept) == texts(index)

@@ -139,6 +139,8 @@ def test_dates_of_other_countries_that_are_compared_as_text_are_named(
         ("bis", "bis BETWEEN '2025-01-01' AND '2026-01-01'"),
     ):
         list(index.documents(where))
-        assert f"{name!r} is text, such as {dates[name]!r}" in capsys.readouterr().err
+        said = capsys.readouterr().err
+        assert f"{name!r} is text, such as {dates[name]!r}" in said
+        assert f"build the index again with --column-type {name}=date:%d.%m.%Y" in said
     list(index.documents("seit = '15.09.2025' AND seit > '1'"))
     assert not capsys.readouterr().err

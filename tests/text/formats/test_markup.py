@@ -116,6 +116,42 @@ def test_broken_html_still_gives_its_text(page: str, expected: tuple[str, str] |
     assert found == expected if expected else "<b>" in found[1] or "&lt;" in found[1]
 
 
+SITE = """<title>Mill</title><body><header><h1>The site</h1><nav>Home <a>About</a></nav></header>
+<main><header><h2>The mill</h2></header>The wheel turns.<aside>Advert</aside><nav>1 2 3</nav>
+<p>It grinds.</main><article>Related</article><footer>Imprint</footer></body>"""
+
+
+@pytest.mark.parametrize(
+    ("page", "expected"),
+    [
+        (SITE, "The mill\n\nThe wheel turns.\n\nIt grinds."),
+        (
+            "<nav>Menu</nav><article>One</article>x<article class=a>Two</article><p>y",
+            "One\n\nTwo",
+        ),
+        (
+            "<header>Logo</header><nav>a<nav>b</nav>c</nav><p>Text<FOOTER>z</footer> end",
+            "Text\n\nend",
+        ),
+        ("<nav>Home</nav>Text</nav> more</main>", "Text\n\nmore"),
+        ("<p>no menu", "no menu"),
+        ("<nav>only a menu</nav>", "only a menu"),  # nothing else: the whole page
+        ("<nav>never closed<p>Text", "never closed\n\nText"),
+        ("<main>never closed<footer>end</footer>", "never closed\n\nend"),
+        ("<main></main><p>Text", "Text"),
+        ("<mainly>x</mainly>y", "xy"),
+    ],
+)
+def test_the_main_part_of_a_page_has_no_menus(page: str, expected: str) -> None:
+    assert markup.html_text(page, "main")[1] == expected
+
+
+def test_the_title_of_a_main_part_is_that_of_the_page() -> None:
+    assert markup.html_text(SITE, "main")[0] == "Mill"
+    page = "<header><h1>Tides</h1></header><main>Twice a day.</main>"
+    assert markup.html_text(page, "main") == ("Tides", "Twice a day.")
+
+
 HOSTILE = {
     "nested": "<div>" * 200_000,
     "open tags": "<a <a <a " * 60_000,

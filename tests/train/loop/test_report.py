@@ -41,7 +41,13 @@ def test_a_person_sees_where_the_run_is(tmp_path: Path, capsys: pytest.CaptureFi
     assert short.startswith("A run of 8 optimizer steps can hardly train a model.")
     assert len(lines) == 8
     assert "step 8  100%  loss " in lines[-1]
-    for part in ("spearman 0.5000", " tokens/s", "% of the GEMM rate", " GiB", " left"):
+    for part in (
+        "spearman 0.5000",
+        " tokens/s",
+        "% of the rate of matrix",
+        " GiB",
+        " left",
+    ):
         assert part in lines[-1], part
     run(tmp_path / "b", "report.unit=pairs")
     assert " pairs/s" in capsys.readouterr().err
