@@ -104,6 +104,23 @@ def place(page: Page, drawn: CorpusMap, i: int) -> Position:
     return {"x": box["width"] / 2 + float(x), "y": box["height"] / 2 - float(y)}
 
 
+def test_labels_end_at_the_border_of_a_narrow_window(browser: Browser, file: Path) -> None:
+    with browser.new_context(viewport={"width": 320, "height": 700}) as context:
+        page = context.new_page()
+        page.goto(file.as_uri())
+        page.locator(":root[data-ready]").wait_for(state="attached")
+        page.evaluate(DRAWN)  # draws a frame
+        box = page.locator("#map").bounding_box()
+        assert box is not None
+        labels = page.locator("#labels .label:not(.out)")
+        placed = labels.evaluate_all(
+            "all => all.map((one) => one.getBoundingClientRect().toJSON())"
+        )
+    assert placed
+    left, right = box["x"] - 1, box["x"] + box["width"] + 1
+    assert [each for each in placed if each["left"] < left or each["right"] > right] == []
+
+
 def test_hover_shows_the_title(page: Page, drawn: CorpusMap) -> None:
     page.locator("#map").hover(position=place(page, drawn, 5))
     page.locator("#tip b", has_text="Title 5").wait_for()

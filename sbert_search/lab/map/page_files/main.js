@@ -364,8 +364,10 @@ class Page {
   placeLabels() {
     const taken = [];
     this.labels.forEach((label, number) => {
-      const [left, top] = this.view.toScreen(...this.centres[number]);
+      const [centre, top] = this.view.toScreen(...this.centres[number]);
       label.wide ??= label.offsetWidth;
+      const most = this.view.width - label.wide / 2; // a label beside the border ends at it
+      const left = centre < 0 || centre > this.view.width ? centre : Math.max(label.wide / 2, Math.min(centre, most));
       const box = [left - label.wide / 2 - 4, top - 11, left + label.wide / 2 + 4, top + 11];
       const free = this.showsLabels && this.chosen < 0 &&
         taken.every((other) => box[2] < other[0] || other[2] < box[0] || box[3] < other[1] || other[3] < box[1]);
