@@ -279,7 +279,7 @@ class _Migration:
             if manifest.previous:
                 raise IndexStoreError(
                     f"{self._index.path} still holds the vectors of the model before; drop them "
-                    "(`index migrate --finish`), or go back to them (`--rollback`)."
+                    "(`index migrate --finish`), or go back to them (`index migrate --rollback`)."
                 )
             if name := manifest.pending:
                 _require_same(manifest.vectors[name], embedder)
