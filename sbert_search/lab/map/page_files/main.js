@@ -364,8 +364,11 @@ class Page {
   placeLabels() {
     const taken = [];
     this.labels.forEach((label, number) => {
-      const [left, top] = this.view.toScreen(...this.centres[number]);
+      const [centre, top] = this.view.toScreen(...this.centres[number]);
       label.wide ??= label.offsetWidth;
+      const most = Math.max(0, this.view.width - label.wide / 2 - 4); // no label runs out at a border
+      const inside = centre >= 0 && centre <= this.view.width;
+      const left = inside ? Math.max(Math.min(centre, most), label.wide / 2 + 4) : centre;
       const box = [left - label.wide / 2 - 4, top - 11, left + label.wide / 2 + 4, top + 11];
       const free = this.showsLabels && this.chosen < 0 &&
         taken.every((other) => box[2] < other[0] || other[2] < box[0] || box[3] < other[1] || other[3] < box[1]);
