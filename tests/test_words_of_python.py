@@ -64,8 +64,10 @@ def messages(file: Path) -> Iterator[str]:
         elif isinstance(node, ast.JoinedStr):
             text = ""
             for part in node.values:
-                is_text = isinstance(part, ast.Constant)
-                text += str(part.value) if is_text else "x" * text.endswith((" ", ".", "/"))
+                if isinstance(part, ast.Constant):
+                    text += str(part.value)
+                else:
+                    text += "x" * text.endswith((" ", ".", "/"))
             yield text
 
 

@@ -148,7 +148,7 @@ def test_searches_go_on_while_another_state_is_opened(
     [
         (
             {"replicas": 3},
-            r"replicas is 3, .* gives 2 .* Pass fewer --replicas, or connect more machines with",
+            r"replicas is 3, .* gives 2 .* Pass fewer replicas, or connect more machines with",
         ),
         (
             {"replicas": 2, "workers": 1},
