@@ -34,31 +34,41 @@ from typing import Self
 offered: AbstractSet[str] | None = None
 """The options of the running command, as `base.options.offer_options` said; None: none runs."""
 
-# What stands in Python for an option that messages name.
+# What stands in Python for an option that messages name: a keyword, mostly of the same name.
+_SAME = (
+    "batch-tokens calibrate columns data device dtype encoding engine ids metadata-fields metric "
+    "mode model name on-error on-truncate out precision replicas rerank-depth sts table text-as "
+    "url workers"
+)
+_FLAGS = "allow-empty allow-inexact moved partial replace resume"
 _KEYWORDS = {
-    **{name: name.replace("-", "_") for name in ("allow-inexact", "device", "engine", "precision")},
-    **{name: name.replace("-", "_") for name in ("calibrate", "dtype", "mode", "on-error")},
-    "encoding": "encoding",
-    **{name: name.replace("-", "_") for name in ("on-truncate", "resume", "text-as")},
+    **{name: name.replace("-", "_") for name in _SAME.split()},
+    **{name: name.replace("-", "_") + "=True" for name in _FLAGS.split()},
     "column-type": "column_types",
     "id-field": "fields=FieldNames(id=...)",
-    "language": "lexical=LexicalSettings(language=...)",
+    "language": "language",
     "memory": "the limit of set_memory_limit",
-    "metadata-fields": "metadata_fields",
+    "runner ray": "runner=RayRunner()",
+    "shard-timeout": "shard_timeout_s",
     "shards": "n_shards",
     "spec": "spec=IndexSpec(...)",
     "sql": "query",
+    "text2-field": "text2",
     "text-field": "fields=FieldNames(text=...)",
     "title-field": "fields=FieldNames(title=...)",
     "title-weight": "lexical=LexicalSettings(title_weight=...)",
     "vector-field": "vectors",
+    "wait": "wait_s",
 }
 _VALUES = (
-    "skip|stop|cp1252|cpu|cuda|fp32|bf16|int8|native|onnx|sentence-transformers|chunk|warn|dense|N"
+    "skip|stop|cp1252|cpu|cuda|fp32|bf16|int8|native|onnx|sentence-transformers|chunk|warn|dense|"
+    "file|FILE|N"
 )
 _NAMES = "|".join(_KEYWORDS)
 _OPTION = re.compile(
     r"--set (?='?[\w.]+[ =])"
+    r"| \(--[\w-]+(?: \w+)?\)|(?<= )-(?=k )"  # after a keyword of Python; -k
+    r"|(`[^`]*`)"  # a command
     rf"|--(?:{_NAMES})(?: \S+)? \((\w+=[^()]*)\)"  # the message itself names the keyword
     rf"|--({_NAMES})(?![\w-])( (?:{_VALUES})\b)?"
 )
@@ -68,12 +78,12 @@ def in_python(message: str) -> str:
     """Replace options of commands in a message by the keywords that Python has for them."""
 
     def keyword(found: re.Match[str]) -> str:
-        named, option, value = found.groups()
+        command, named, option, value = found.groups()
         if option is None:
-            return named or ""
+            return command or named or ""
         if value is None:
             return _KEYWORDS[option]
-        return f"{_KEYWORDS[option]}={'N' if value == ' N' else repr(value.strip())}"
+        return f"{_KEYWORDS[option]}={value.strip() if value.isupper() else repr(value.strip())}"
 
     return _OPTION.sub(keyword, message)
 

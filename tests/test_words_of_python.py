@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import copy
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -31,13 +34,71 @@ from tests.models.tiny import tiny_bi_encoder
         ("resume it with --resume runs/a (resume=True).", "resume it with resume=True."),
         ("with --set model=FOLDER.", "with model=FOLDER."),
         ("Use --calibrate with the file", "Use calibrate with the file"),
-        ("--on-errors stays, and --replace", "--on-errors stays, and --replace"),
+        ("--on-errors stays, --replace goes", "--on-errors stays, replace=True goes"),
+        (
+            "wait (--wait SECONDS), or ask with -k or --rerank-depth.",
+            "wait, or ask with k or rerank_depth.",
+        ),
+        ("run `index migrate --abandon`.", "run `index migrate --abandon`."),
     ],
 )
 def test_options_are_keywords(message: str, expected: str) -> None:
     assert in_python(message) == expected
     error = SbertSearchError(message)
     assert str(error) == str(copy.copy(error)) == expected
+
+
+# Folders and modules that only commands use: their messages name options.
+OF_COMMANDS = ("cli", "serve", "commands", "commands.py", "options.py", "machine.py")
+
+
+def messages(file: Path) -> Iterator[str]:
+    """Yield the texts of a module that may be shown, with a word for each value in them."""
+    tree = ast.parse(file.read_text("utf-8"))
+    nodes = list(ast.walk(tree))
+    quiet = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    quiet |= {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in quiet:
+            yield node.value
+        elif isinstance(node, ast.JoinedStr):
+            text = ""
+            for part in node.values:
+                if isinstance(part, ast.Constant):
+                    text += str(part.value)
+                else:
+                    text += "x" * text.endswith((" ", ".", "/"))
+            yield text
+
+
+def test_no_message_names_an_option_in_python() -> None:
+    """In errors, notes and warnings; commands in backquotes stay what they are."""
+    package, found, n_options = ROOT / "sbert_search", [], 0
+    for file in package.rglob("*.py"):
+        place = file.relative_to(package)
+        if file.name == "errors.py" or set(place.parts) & set(OF_COMMANDS):
+            continue
+        for text in messages(file):
+            if text.startswith(("sbert-search ", "cat ")) or "```" in text:  # examples of commands
+                continue
+            n_options += "--" in text
+            if re.search(r"--[a-z]", re.sub("`[^`]*`", "", in_python(text))):
+                found.append(f"{place}: {text}")
+    assert found == []
+    assert n_options > 50
+
+
+def test_notes_have_the_words_of_their_caller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "rows.txt"
+    path.write_text("a mill\n")
+    done = sbert_search("index", "build", path, "--out", tmp_path / "i", "--model", "hashing")
+    assert "With --text-as file, the file is one." in done.err
+    monkeypatch.setattr("sbert_search.base.progress._note_level", None)
+    with caplog.at_level("INFO", "sbert_search"):
+        Index.build(path, model="hashing")
+    assert any("With text_as='file', the file" in each.message for each in caplog.records)
 
 
 def test_the_same_error_has_the_words_of_its_caller(tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ class Ranks:
                 f"Rank {self.rank} of {self.world}, on {socket.gethostname()}, lost another rank, "
                 f"which ended, was stopped or cannot be reached: {reason}. The output of the rank "
                 "that ended first says why. Resume the run with --resume, or let torchrun do so "
-                f"with --max-restarts. A rank waits {timeout():g} s for the others ({TIMEOUT})."
+                f"with `--max-restarts`. A rank waits {timeout():g} s for the others ({TIMEOUT})."
             ) from error
 
 
@@ -200,8 +200,8 @@ def _require_fresh_addresses() -> None:
     restarts = int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0"))
     if restarts and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         raise ConfigError(
-            f"torchrun --max-restarts={restarts} needs TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in the "
-            "environment of torchrun on every machine; without it, restarted ranks do not find "
+            f"`torchrun --max-restarts={restarts}` needs TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in "
+            "the environment of torchrun on every machine; without it, restarted ranks do not find "
             "each other."
         )
 

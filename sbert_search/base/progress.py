@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
+from sbert_search.errors import in_python
+
 _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 # The user and the password of a URL, also if a password has a slash or the scheme is missing.
 _USER = re.compile(r"^([a-z][a-z0-9+.-]+:/+).*@|^[^/\\@]*:[^/\\]*@", re.IGNORECASE)
@@ -166,7 +168,7 @@ def _report(level: int, message: str) -> None:
     if _note_level is None:
         import logging  # commands do without this import, so that they start sooner
 
-        logging.getLogger(LOGGER).log(level, "%s", visible(message))
+        logging.getLogger(LOGGER).log(level, "%s", in_python(visible(message)))
     elif level >= _note_level:
         tell(message)
 

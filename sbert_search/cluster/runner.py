@@ -178,7 +178,7 @@ class RayRunner:
         if not state.is_sharded:
             raise ConfigError(
                 f"{state.path} has no shards, and --runner ray searches shards. Build the index "
-                "with --shards N, or leave --runner out."
+                "with --shards N, or search without --runner ray."
             )
         # No lock is needed to read the dict. Another thread may hold the lock for seconds, while
         # processes open another state of the index.

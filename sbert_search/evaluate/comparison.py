@@ -159,7 +159,7 @@ def read_runs(path: Path) -> dict[str, EvaluationRecord]:
     """Read one record, or all records of a folder, by task name."""
     files = sorted(path.glob("*.json")) if path.is_dir() else [path]
     if not files:
-        raise EvaluationError(f"{path} holds no evaluation records; eval --out writes them.")
+        raise EvaluationError(f"{path} holds no evaluation records; `eval ... --out` writes them.")
     found: dict[str, EvaluationRecord] = {}
     of_task: dict[str, Path] = {}
     for file in files:

@@ -100,7 +100,7 @@ class FilePredictor:
         if self.text2 is not None and self.predictor.task == "tag":
             raise ConfigError(
                 f"{self.predictor.opened.name} tags single texts; name no field of a second text "
-                "(text2, --text2-field)."
+                "(--text2-field)."
             )
 
     def rows(self, source: str | Path) -> Iterator[PredictedRow]:
@@ -221,7 +221,7 @@ def _columns(
         option = "--text-field" if error.part == "text" else "--text2-field"
         raise CorpusError(
             f"{file.shown}: no column {usual} among {', '.join(names)}. Name the column to use "
-            f"with {option} ({error.part}=NAME in Python)."
+            f"with {option} ({error.part}=NAME)."
         ) from None
 
 

@@ -257,11 +257,7 @@ class Endpoint(Generic[Q]):
         finally:
             served.active -= 1
         if problem is not None:
-            value = problem.body(problem.style or self._operation.style)
-            headers = dict(problem.headers)
-            if problem.closes:
-                headers["connection"] = "close"
-            reply = Reply(value, problem.status, headers=headers)
+            reply = _refusal(problem, self._operation)
         seconds = perf_counter() - started_s
         if reply is not None:
             if reply.status >= 400:
@@ -315,6 +311,21 @@ class Endpoint(Generic[Q]):
             metrics.tokenization.observe(work.tokenization_s)
             metrics.waiting.observe(work.queue_s)
             metrics.inference.observe(work.inference_s)
+
+
+def _refusal(problem: Problem, operation: AnyOperation) -> Reply:
+    """Return the answer to a request that is refused, with status and body as its client has them.
+
+    Cohere, Jina and vLLM answer 400 to texts that are too many or too long, and TEI 413.
+    """
+    style = problem.style or operation.style
+    shared = style == "openai" and operation.styles  # such as /rerank
+    if problem.status == 413 and problem.param and (style == "cohere" or shared):
+        problem.status = 400
+    headers = dict(problem.headers)
+    if problem.closes:
+        headers["connection"] = "close"
+    return Reply(problem.body(style), problem.status, headers=headers)
 
 
 def _style_of(raw: bytes, styles: Mapping[str, Style]) -> Style | None:

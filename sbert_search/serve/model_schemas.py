@@ -114,6 +114,19 @@ class ModelList(Struct, kw_only=True):
     data: list[ModelCard]
 
 
+class CoherePart(Struct, kw_only=True):
+    """A part of an input; only texts are read."""
+
+    type: Literal["text"]
+    text: str
+
+
+class CohereInput(Struct, kw_only=True):
+    """An input in the form of Cohere, whose parts make one text."""
+
+    content: list[CoherePart]
+
+
 class EmbedRequest(Struct, kw_only=True):
     """Texts to embed.
 
@@ -121,7 +134,8 @@ class EmbedRequest(Struct, kw_only=True):
     ``texts``, that of Cohere.
 
     Attributes:
-        inputs: A text, texts, or token ids as for ``/embeddings``.
+        inputs: A text, texts, or token ids as for ``/embeddings``; or objects in the form of
+            Cohere, which count as ``texts``.
         texts: The texts, in the form of Cohere.
         model: Name of a model of this server; any other name means the first one.
         normalize: Whether vectors are scaled to norm 1; None: yes, but not for ``texts``.
@@ -135,7 +149,7 @@ class EmbedRequest(Struct, kw_only=True):
         embedding_types: Forms of the vectors for ``texts``; None: numbers.
     """
 
-    inputs: str | list[str | int | list[int]] | None = None
+    inputs: str | list[str | int | list[int] | CohereInput] | None = None
     texts: list[str] | None = None
     model: str = ""
     normalize: bool | None = None

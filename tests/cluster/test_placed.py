@@ -254,9 +254,9 @@ def test_a_lost_shard_is_an_error_or_is_left_out_and_named(
         process.running = False
     with pytest.raises(ClusterError, match=r"^shard-0001, shard-0004 of /.*/five are lost: .*It h"):
         strict.search("mill")
-    with pytest.raises(LostShards, match=r"with --replicas, or .* with --partial\.$"):
+    with pytest.raises(LostShards, match=r"with replicas, or .* with partial=True\.$"):
         strict.search("mill")
-    with pytest.raises(LostShards, match=r"^shard-0001, .* several processes with --replicas\.$"):
+    with pytest.raises(LostShards, match=r"^shard-0001, .* several processes with replicas\.$"):
         partial.run([Query("q", "mill")])  # a run has no place for the names
     modes: list[SearchMode] = ["dense", "lexical"]
     for mode in modes:

@@ -42,7 +42,7 @@ def test_on_gpus_there_is_a_worker_for_each_gpu() -> None:
     machines = [Machine("a", 16, 2), Machine("b", 8, 1), Machine("c", 4, 0)]
     assert share_of(machines, None, on_gpu=True) == Share(3, 8, 1)
     assert share_of(machines, 2, on_gpu=True) == Share(2, 8, 1)
-    with pytest.raises(ConfigError, match=r"The cluster has 3 GPUs.*--workers"):
+    with pytest.raises(ConfigError, match=r"The cluster has 3 GPUs.*fewer workers"):
         share_of(machines, 4, on_gpu=True)
 
 
@@ -63,15 +63,15 @@ def test_a_remedy_names_no_option_that_was_not_given() -> None:
     few = [Machine("a", 1, 1), Machine("b", 0, 0)]
     for machines, workers, on_gpu, size, remedy in (
         (few, None, False, 2, "Pass fewer cpus, or connect more machines with `ray start"),
-        (few, 2, False, None, "Pass fewer --workers, or connect more machines with `ray"),
+        (few, 2, False, None, "Pass fewer workers, or connect more machines with `ray"),
         (few[1:], None, False, None, "b has 0 CPUs and 0 GPUs. Connect more machines with"),
-        (few, 2, True, None, "Pass fewer --workers, or device='cpu'."),
+        (few, 2, True, None, "Pass fewer workers, or device='cpu'."),
         (few[1:], None, True, None, "b has 0 CPUs and 0 GPUs. Pass device='cpu'."),
     ):
         with pytest.raises(ConfigError) as raised:
             share_of(machines, workers, on_gpu=on_gpu, cpus=size)
         assert remedy in str(raised.value)
-        assert ("--workers" in str(raised.value)) == (workers is not None)
+        assert ("fewer workers" in str(raised.value)) == (workers is not None)
 
 
 def test_too_few_machines_are_an_error_that_names_them() -> None:

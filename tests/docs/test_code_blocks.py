@@ -40,6 +40,7 @@ def test_the_blocks_of_a_page_run_in_order(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")  # as in a clone
     monkeypatch.setenv("COLUMNS", "100")
     for name in [name for name in os.environ if name.startswith("SBERT_SEARCH_")]:
         monkeypatch.delenv(name)

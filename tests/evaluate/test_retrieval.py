@@ -167,7 +167,7 @@ def test_bad_rows_stop_or_are_counted(data: Path) -> None:
 def test_what_cannot_be_evaluated_is_named(data: Path) -> None:
     embedder = HashingEmbedder()
     elsewhere = EvalTask(name="mini", kind="retrieval", path=Path("nowhere"))
-    with pytest.raises(EvaluationError, match=r"no folder .*nowhere; point --data"):
+    with pytest.raises(EvaluationError, match=r"no folder .*nowhere; point data"):
         evaluate_retrieval(elsewhere, embedder, data=data)
     dev = EvalTask(name="mini", kind="retrieval", path=Path("mini"), split="dev")
     with pytest.raises(CorpusError, match="existing splits: test"):

@@ -116,7 +116,7 @@ def test_another_revision_of_the_data_is_refused(tmp_path: Path) -> None:
     file.write_bytes(b"two!")
     with pytest.raises(EvaluationError, match="scores on different files cannot be compared"):
         check_files(task, tmp_path, [file])
-    with pytest.raises(EvaluationError, match=r"gone\.tsv does not exist; point --data at"):
+    with pytest.raises(EvaluationError, match=r"gone\.tsv does not exist; point data at"):
         check_files(task, tmp_path, [tmp_path / "gone.tsv"])
     elsewhere = replace(task, path=tmp_path / "gone.tsv")
     with pytest.raises(EvaluationError, match=r"gone\.tsv does not exist; correct its path\."):

@@ -92,7 +92,7 @@ def test_an_interrupted_replacement_says_how_it_continues(
     receiver = Collection()
     receiver.ids, receiver.n_batches = {"old"}, 3
     with pytest.raises(
-        ExchangeError, match="Run the command again without --replace: it continues"
+        ExchangeError, match="Run the command again without replace=True: it continues"
     ):
         upload(plan, receiver, start, path, replace_old=True)
     receiver.n_batches = 100
@@ -120,7 +120,7 @@ def test_an_upload_is_not_continued_with_an_index_that_was_built_anew(
     second = Index.build(rows(40, seed=1), out=tmp_path / "i", model="hashing:8", n_shards=n_shards)
     assert second.state.manifest.generation == first.state.manifest.generation
     receiver.n_batches = 100
-    with pytest.raises(ConfigError, match=r"pass --replace to delete it first\.$"):
+    with pytest.raises(ConfigError, match=r"pass replace=True to delete it first\.$"):
         export.export_index(second, "qdrant", url="http://u")
     assert export.export_index(second, "qdrant", url="http://u", replace=True).resumed == 0
 

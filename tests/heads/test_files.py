@@ -47,7 +47,7 @@ def test_single_texts_pairs_and_questions_are_found_by_their_columns(tmp_path: P
     (answer,) = FilePredictor(questions).rows(asked)
     assert answer.prediction == questions.answer([("cat", "the cat sat")])[0]
     with pytest.raises(
-        CorpusError, match=r"no column context or text or passage among .* --text2-field"
+        CorpusError, match=r"no column context or text or passage among .* with text2=NAME"
     ):
         list(FilePredictor(questions, text="text").rows(texts))
 
@@ -78,7 +78,7 @@ def test_pairs_that_were_not_asked_for_are_said(
 
 
 def test_a_second_text_for_a_tagger_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"tags single texts; .* --text2-field"):
+    with pytest.raises(ConfigError, match=r"tags single texts; .* second text\."):
         FilePredictor(Predictor(tiny_tagger(tmp_path)), text2="answer")
 
 

@@ -51,7 +51,7 @@ def test_hits_of_one_query_that_do_not_fit_are_refused(index: Index) -> None:
     parts = within_memory(index.state, [found(0), found(2, 3)], 32 * 64 * KIB)
     with pytest.raises(
         ConfigError,
-        match=r"found for 'query .2, 3.' take .* 1/32 of the limit of set_memory_limit.* with -k",
+        match=r"found for 'query .2, 3.' take .* 1/32 of the limit of set_memory_limit.* with k or",
     ):
         list(parts)
 

@@ -86,7 +86,7 @@ def test_a_model_that_has_moved_is_named_with_the_remedy(
     model = saved(tmp_path / "model")
     index = small_index(tmp_path, embedder=Embedder(model, device="cpu"))
     model = model.rename(tmp_path / "elsewhere")
-    with pytest.raises(ModelError, match="if it lies elsewhere now, name it with --model"):
+    with pytest.raises(ModelError, match="if it lies elsewhere now, name it with model"):
         SearchEngine(index).search("germs")
     monkeypatch.setattr(errors, "offered", {"--query"})
     with pytest.raises(ModelError, match="if it lies elsewhere now, make a link to it there"):

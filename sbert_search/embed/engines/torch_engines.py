@@ -119,7 +119,7 @@ def _warn_of_head(folder: ModelFolder) -> None:
         warn(
             f"{folder.path} is a {name} without modules.json: its head is left out, and a vector "
             "is the mean of the token vectors, which nobody trained to compare texts. A "
-            "cross-encoder reranks hits (Reranker, --rerank)."
+            "cross-encoder reranks hits (Reranker, `search --rerank`)."
         )
 
 

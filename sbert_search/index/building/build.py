@@ -233,7 +233,7 @@ def in_likely_language(settings: BuildSettings, texts: Iterable[str]) -> BuildSe
         return settings
     note(
         f"Most words look {language.capitalize()}, so lexical search uses the stems and stop words "
-        f"of that language; name another one with --language (in Python language=). For search by "
+        f"of that language; name another one with --language (language=...). For search by "
         "meaning, choose a model of many languages, such as intfloat/multilingual-e5-small."
     )
     return replace(settings, language=language)

@@ -458,7 +458,7 @@ def _require_no_previous(state: Snapshot) -> None:
     if state.manifest.previous:
         raise IndexStoreError(
             f"{state.path} still holds the vectors of the model before; drop them "
-            "(`index migrate --finish`), or go back to them (`--rollback`)."
+            "(`index migrate --finish`), or go back to them (`index migrate --rollback`)."
         )
 
 

@@ -163,8 +163,8 @@ def _of_queries(
         raise EvaluationError(f"{task.name}: no metric {metric!r}; the record has: {known}.")
     if not run_file.exists():
         raise EvaluationError(
-            f"{run_file} does not exist; eval retrieval --out writes it beside the record. Run the "
-            "evaluation again."
+            f"{run_file} does not exist; `eval retrieval --out` writes it beside the record. Run "
+            "the evaluation again."
         )
     folder = data / task.path
     _check_data(task, record, collection_files(task, folder))

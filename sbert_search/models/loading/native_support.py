@@ -51,7 +51,9 @@ def require_kind(folder: ModelFolder, kind: str) -> None:
     is_pairs = pair_activation(folder) and not (folder.path / "modules.json").is_file()
     stated = folder.settings.get("model_type") or ("CrossEncoder" if is_pairs else kind)
     if stated != kind:
-        remedy = "; it can rerank hits (Reranker, --rerank)" if stated == "CrossEncoder" else ""
+        remedy = (
+            "; it can rerank hits (Reranker, `search --rerank`)" if stated == "CrossEncoder" else ""
+        )
         raise ModelError(f"{folder.path} is a {stated}{remedy}. A {kind} is needed here.")
 
 

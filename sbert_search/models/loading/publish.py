@@ -150,7 +150,7 @@ def read_scores(paths: Iterable[str | Path]) -> list[Measured]:
                 measured.append(_measured(line, f"{path}:{number}"))
         if not any(map(str.strip, lines)):
             raise ConfigError(
-                f"{path} holds no scores; write it with: sbert-search eval ... --json."
+                f"{path} holds no scores; write it with `sbert-search eval ... --json`."
             )
     return measured
 
@@ -164,7 +164,7 @@ def _measured(line: str, place: str) -> Measured:
             raise ValueError
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ConfigError(
-            f"{place}: this is no result of sbert-search eval ... --json; use its output."
+            f"{place}: this is no result of `sbert-search eval ... --json`; use its output."
         ) from error
     # Undefined scores, such as a correlation of equal values, are not finite and are left out.
     finite = {name: value for name, value in scores.items() if math.isfinite(value)}

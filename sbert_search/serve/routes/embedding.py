@@ -20,6 +20,7 @@ from sbert_search.serve.model_schemas import (
     BilledUnits,
     CohereEmbeddings,
     CohereEmbedResponse,
+    CohereInput,
     CohereMeta,
     Embedding,
     EmbeddingsRequest,
@@ -71,8 +72,9 @@ async def embed(served: Served, call: Call[EmbedRequest]) -> Reply:
     body = call.body
     if (body.inputs is None) == (body.texts is None):
         raise Problem(400, "Send either inputs or texts.", "inputs")
-    in_form_of_tei = body.inputs is not None
-    inputs: Inputs = list(body.texts or ()) if body.inputs is None else body.inputs
+    texts = _contents(body.inputs) if body.texts is None else body.texts
+    in_form_of_tei = texts is None
+    inputs = cast("Inputs", body.inputs if texts is None else texts)
     model = served.embedder(body.model)
     done = await _embed(
         served,
@@ -99,13 +101,21 @@ async def embed(served: Served, call: Call[EmbedRequest]) -> Reply:
             embeddings=_typed(vectors, body.embedding_types or ["float"])
             if by_type
             else vectors.tolist(),
-            texts=body.texts or [],
+            texts=texts or [],
             meta=CohereMeta(
                 api_version=ApiVersion(version="2" if by_type else "1"),
                 billed_units=BilledUnits(input_tokens=call.work.tokens),
             ),
         )
     )
+
+
+def _contents(inputs: object) -> list[str] | None:
+    """Return the texts of inputs in the form of Cohere; None: they have another form."""
+    if not (isinstance(inputs, list) and any(isinstance(one, CohereInput) for one in inputs)):
+        return None
+    contents = _all_of(CohereInput, inputs, "inputs")
+    return ["\n".join(part.text for part in one.content) for one in contents]
 
 
 def _typed(vectors: Vectors, types: Sequence[str]) -> CohereEmbeddings:
@@ -235,7 +245,7 @@ def _all_of(kind: type[T], listed: Sequence[object], param: str) -> list[T]:
     """Return a list whose items must all be of one kind."""
     for at, item in enumerate(listed):
         if not isinstance(item, kind):
-            raise Problem(400, "Texts and token ids are mixed; send one kind.", f"{param}[{at}]")
+            raise Problem(400, "The items are of several kinds; send one kind.", f"{param}[{at}]")
     return cast("list[T]", listed)
 
 

@@ -47,7 +47,7 @@ async def rerank(served: Served, call: Call[RerankRequest]) -> Reply:
     cuts = body.truncate is not False
     if any(cut) and not cuts:
         more = f"{sum(cut):,} texts have more than {body.max_tokens_per_doc:,} tokens."
-        raise Problem(400, more, param)
+        raise Problem(413, more, param)
     scores = await model.score(
         [(body.query, text) for text in read],
         call.work,

@@ -226,7 +226,7 @@ def test_an_empty_or_absent_folder_is_refused(notes: Path) -> None:
     with pytest.raises(CorpusError, match="notes: is not a folder, so a sync would delete all"):
         sync(index, notes)
     notes.mkdir()
-    with pytest.raises(CorpusError, match=r"no file that can be read.*pass --allow-empty"):
+    with pytest.raises(CorpusError, match=r"no file that can be read.*pass allow_empty=True"):
         sync(index, notes)
     assert len(index) == 4
     assert len(sync(index, notes, allow_empty=True).deleted) == 4

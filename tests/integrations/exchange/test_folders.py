@@ -51,7 +51,7 @@ def test_a_chroma_collection_comes_over_whole(space: str, tmp_path: Path) -> Non
     stored = index.state.vectors(index.state.lookup([IDS[n] for n in kept]))
     assert np.allclose(stored, wanted[kept], atol=1e-6)
     client.create_collection("more", embedding_function=None)
-    with pytest.raises(CorpusError, match="name the collection with --table; there are: 'more'"):
+    with pytest.raises(CorpusError, match="name the collection with table; there are: 'more'"):
         import_index(tmp_path / "c", tmp_path / "j")
     with pytest.raises(CorpusError, match="no collection 'nots'; there are: 'more', 'notes'"):
         import_index(tmp_path / "c", tmp_path / "j", table="nots")
@@ -134,6 +134,6 @@ def test_a_metric_that_is_named_takes_the_place_of_an_unknown_one(
         made = lancedb.connect(str(tmp_path / "s")).create_table("notes", table)
         made.create_index("vector", config=IvfFlat(distance_type="l2", num_partitions=2))
     monkeypatch.setattr(sources, f"_{engine}_METRICS", {})
-    with pytest.raises(CorpusError, match=r"by 'l2', .* Name another metric with --metric\."):
+    with pytest.raises(CorpusError, match=r"by 'l2', .* Name another metric with metric\."):
         import_index(tmp_path / "s")
     assert import_index(tmp_path / "s", metric="dot").state.settings.metric == "dot"

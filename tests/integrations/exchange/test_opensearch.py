@@ -167,7 +167,7 @@ def test_an_upload_makes_the_index_and_sends_every_passage(
 @pytest.mark.parametrize("url", ["me:secret@localhost:9200", "http://me:sec/ret@localhost:9200"])
 @pytest.mark.parametrize("to", ["milvus", "opensearch"])
 def test_a_wrong_url_is_refused_without_its_password(index: Index, to: Target, url: str) -> None:
-    with pytest.raises(ConfigError, match=r"^--url (http://)?localhost:9200: ") as caught:
+    with pytest.raises(ConfigError, match=r"^url (http://)?localhost:9200: ") as caught:
         export_index(index, to, url=url)
     shown = "".join(traceback.format_exception(caught.value))
     assert "secret" not in shown
@@ -232,7 +232,7 @@ def test_a_count_that_differs_is_an_error(index: Index, server: tuple[str, Recor
         record.documents["my"]["other"] = {}
 
     record.fault = another_program
-    with pytest.raises(ExchangeError, match="Another program may write to it; pass --replace"):
+    with pytest.raises(ExchangeError, match="Another program may write to it; pass replace=True"):
         export_index(index, "opensearch", url=url)
     record.fault = lambda number: None
     export_index(index, "opensearch", url=url, replace=True)

@@ -165,9 +165,9 @@ def test_what_cannot_be_uploaded_is_refused_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index = sample(tmp_path / "my.index")
-    with pytest.raises(ConfigError, match="qdrant needs either --out, a new folder"):
+    with pytest.raises(ConfigError, match="qdrant needs either out, a new folder"):
         export_index(index, "qdrant")
-    with pytest.raises(ConfigError, match="qdrant imports no files; upload with --url"):
+    with pytest.raises(ConfigError, match="qdrant imports no files; upload with url"):
         export_index(index, "qdrant", tmp_path / "x")
     monkeypatch.setattr("sbert_search.exchange.upload.TRIES", 2)
     monkeypatch.setattr("sbert_search.exchange.upload.FIRST_WAIT_S", 0.01)

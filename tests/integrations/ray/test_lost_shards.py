@@ -91,6 +91,6 @@ def test_a_lost_shard_is_left_out_and_named_or_is_an_error(
     hybrid = remote.search_many(QUERIES, 5, mode="hybrid")
     assert {hits.missing for hits in hybrid} == {("shard-0001",)}
     with pytest.raises(
-        ClusterError, match=r"^shard-0001 of /.*/three is lost: .* with --replicas\.$"
+        ClusterError, match=r"^shard-0001 of /.*/three is lost: .* with replicas\.$"
     ):
         remote.run([Query("q", "mill river")])

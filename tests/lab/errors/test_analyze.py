@@ -70,9 +70,9 @@ def test_one_record_and_another_metric(run: Path, data: Path) -> None:
 def test_data_of_another_run_are_refused(run: Path, data: Path) -> None:
     file = data / "mini" / "queries.jsonl"
     file.write_text(file.read_text().replace("yeast", "flour"))
-    with pytest.raises(EvaluationError, match=r"queries\.jsonl has sha256 .*point --data"):
+    with pytest.raises(EvaluationError, match=r"queries\.jsonl has sha256 .*point data"):
         analyze_errors(run / "mini.json", data=data)
-    with pytest.raises(EvaluationError, match=r"pairs\.tsv does not exist; point --data"):
+    with pytest.raises(EvaluationError, match=r"pairs\.tsv does not exist; point data"):
         analyze_errors(run / "pairs.json", data=data / "mini")
 
 

@@ -26,7 +26,7 @@ def test_files_are_written_and_replaced(drawn: CorpusMap, tmp_path: Path) -> Non
 
 def test_a_file_and_the_index_are_refused(drawn: CorpusMap, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match=r"--out: .*file is a file"):
+    with pytest.raises(ConfigError, match=r"^out: .*file is a file"):
         require_folder(tmp_path / "file" / "map", Path(drawn.index), "--out")
     with pytest.raises(ConfigError, match=r"lies in .*my\.index"):
         write_map(drawn, Path(drawn.index))

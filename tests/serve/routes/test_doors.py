@@ -103,6 +103,12 @@ def test_vectors_have_the_forms_of_cohere(doors: Live, embedder: Embedder) -> No
     assert found["ubinary"] == quantize(expected, "ubinary").tolist()
     assert answer["texts"] == TEXTS[:2]
     assert answer["meta"]["billed_units"]["input_tokens"] > 0
+    contents = [{"content": [{"type": "text", "text": text}]} for text in TEXTS[:2]]
+    same = {"inputs": contents, "input_type": "search_document", "embedding_types": ["float"]}
+    by_content = doors.ask("POST", "/v2/embed", same).json
+    assert (by_content["embeddings"]["float"], by_content["texts"]) == (found["float"], TEXTS[:2])
+    mixed = doors.post("/v2/embed", inputs=[contents[0], "a"])
+    assert (mixed.status, mixed.json["message"][:11]) == (400, "`inputs[1]`")
     first = doors.post("/v1/embed", texts=TEXTS[:2], input_type="search_document").json
     assert first["response_type"] == "embeddings_floats"
     np.testing.assert_allclose(first["embeddings"], expected, atol=1e-6)
@@ -120,7 +126,7 @@ def test_the_start_of_a_text_is_cut(doors: Live, embedder: Embedder) -> None:
         np.testing.assert_allclose(found.json[0], expected, atol=1e-6)
         assert found.headers["x-truncated-texts"] == "1"
     refused = doors.post("/v2/embed", texts=[long], truncate="NONE")
-    assert refused.status == 413
+    assert refused.status == 400  # Cohere's "too many tokens"
 
 
 def test_raw_scores_are_logits(doors: Live, models: Path) -> None:

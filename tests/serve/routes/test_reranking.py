@@ -51,7 +51,15 @@ def test_texts_are_ranked_in_the_form_of_tei(tiny: Live, reranker: Reranker) -> 
         (one["corpus_id"], TEXTS[one["corpus_id"]]) for one in expected
     ]
     assert "text" not in tiny.post("/rerank", query=QUERY, texts=TEXTS).json[0]
-    assert tiny.post("/rerank", query=QUERY, texts=TEXTS, truncate=False).status == 413
+    long = {"query": QUERY, "max_tokens_per_doc": 2, "truncate": False}
+    for body, status in (
+        ({"query": QUERY, "texts": TEXTS, "truncate": False}, 413),  # as TEI
+        ({**long, "texts": TEXTS}, 413),
+        ({**long, "documents": TEXTS}, 400),  # as Cohere, Jina and vLLM
+        ({"query": QUERY, "documents": TEXTS, "truncate": False}, 400),
+        ({"query": QUERY, "texts": ["a"] * 2049}, 413),
+    ):
+        assert tiny.ask("POST", "/rerank", body).status == status
 
 
 def test_documents_are_cut_where_the_client_says(tiny: Live, reranker: Reranker) -> None:
@@ -92,7 +100,7 @@ def ids_of(reranker: Reranker, text: str) -> Sequence[int]:
         ({"query": "x", "documents": ["a"], "top_n": 0}, 400, "top_n"),
         ({"query": "x", "documents": [{"title": "a"}]}, 400, "documents[0]"),
         ({"query": "x", "documents": [{"text": ["a"]}]}, 400, "documents[0]"),
-        ({"query": "x", "documents": ["a"] * 2049}, 413, "documents"),
+        ({"query": "x", "documents": ["a"] * 2049}, 400, "documents"),
     ],
 )
 def test_wrong_requests_are_named(tiny: Live, body: object, status: int, param: str) -> None:
