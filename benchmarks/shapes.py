@@ -38,7 +38,7 @@ def write_shape(name: str, folder: Path) -> Path:
     from sentence_transformers.sentence_transformer.modules import Pooling
 
     kind, settings, max_len = SHAPES[name]
-    bare = folder / "bare"
+    bare = folder / f"{name}-bare"
     bare.mkdir(parents=True)
     for part in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
         shutil.copy(resolve_model(None).path / part, bare)
