@@ -1,6 +1,7 @@
 """Embedding speed of our encoder against all CPU backends of sentence-transformers.
 
     python benchmarks/bench_embedding.py [--quick] [--model FOLDER] [--peer-python PYTHON]
+    python benchmarks/bench_embedding.py --family SHAPE|NAME=FOLDER ... [--long N]
 
 All programs encode the same texts with the same weights, in turns: our encoder in fp32, bf16,
 int8 and the precision that auto measures; and the library with torch in fp32 and bf16, ONNX Runtime
@@ -14,15 +15,25 @@ bench_embedding_cuda.
 ONNX Runtime and OpenVINO need the extra `bench-peers` in an environment of their own, whose Python
 --peer-python names: `optimum` does not work with the newest transformers. A backend that cannot be
 opened is left out, with a line that says why.
+
+With --family, only fp32 of ours and of the library's torch backend are compared, by processor time,
+so that a busy machine disturbs little: on sentences, passages, and texts of 2,048 and 8,192 tokens
+if the model reads so many. SHAPE is one of `shapes.SHAPES`, with random weights. `_goal` has the
+ratio beside the one of `GOALS` that it should reach. The large product is timed likewise.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import cycle, islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
-from common import Figure, Results, arguments
+from common import Figure, Results, arguments, compare, repeats_of
 from cpu_backends import (
     REFERENCE,
     Backend,
@@ -34,6 +45,7 @@ from cpu_backends import (
 )
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
+from shapes import write_shape
 from texts import data_folder, documents, sentences
 
 from sbert_search import Embedder
@@ -48,15 +60,27 @@ from sbert_search.text.labelled.pairs import read_pairs
 PEER_BATCHES = (8, 16, 32, 64, 128)  # batch sizes tried to find the fastest
 PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16", "auto", "int8")
 CPU = torch.device("cpu")
+LONG = (2048, 8192)  # tokens of long texts
+# Ratios to reach on sentences, passages and long texts.
+GOALS = {
+    "mpnet": (1.3, 1.15),
+    "xlm-r": (1.3, 1.15),
+    "modernbert": (1.2, 1.2, 1.5, 2.0),
+}
 
 
 def main() -> None:
     """Measure, print the figures and write the result file."""
     parser = arguments(__doc__.partition("\n")[0])
     parser.add_argument("--model", help="folder or name; default: the installed all-MiniLM-L6-v2")
+    parser.add_argument("--family", nargs="+", metavar="SHAPE|NAME=FOLDER", help="fp32 alone")
+    parser.add_argument("--long", type=int, default=LONG[-1], help="longest text of --family")
     add_peer_options(parser)
     options = parser.parse_args()
     results = Results(options)
+    if options.family:
+        options.peers = REFERENCE
+        return measure_families(results, options.family, options.long)
     folder = resolve_model(options.model).path
     rates = {dtype: matmul_rate(CPU, dtype) for dtype in (torch.float32, torch.bfloat16)}
     for dtype, found in rates.items():
@@ -104,6 +128,66 @@ def measure(
     if REFERENCE in peers:
         best = max((peers[REFERENCE].rate(texts, size), size) for size in PEER_BATCHES)
         results.add(f"{source}_peer_best_batch_{best[1]}", Figure(best[0], "texts/s"))
+
+
+def measure_families(results: Results, families: Sequence[str], longest: int) -> None:
+    """Compare fp32 with the library on each model, by processor time."""
+    quick = results.options.quick
+    square = torch.randn(2048, 2048)
+    rate = max(processor_rate(2 * 2048**3, lambda: square @ square) for _ in range(5))
+    results.add("matmul_float32", Figure(rate / 1e9, "GFLOP/s of processor time"))
+    name_of_sentences, lines = sentences(100 if quick else 2000)
+    source, abstracts = documents(8 if quick else 200)
+    sets = {name_of_sentences: lines, source: [text.full_text for text in abstracts]}
+    with TemporaryDirectory() as scratch:
+        for family in families:
+            name, _, given = family.partition("=")
+            folder = Path(given) if given else write_shape(name, Path(scratch))
+            ours = Embedder(folder, device="cpu", precision="fp32")
+            reads = [n for n in LONG if n <= min(ours.max_len, longest)]
+            words = " ".join(text.full_text for text in abstracts).split()
+            more = {f"{n}_tokens": [" ".join(islice(cycle(words), n))] for n in reads}
+            with open_backends(results.options, "bi-encoder", folder) as peers:
+                measure_family(results, name, ours, peers[REFERENCE], sets | more, rate)
+
+
+def processor_rate(count: int, work: Callable[[], object]) -> float:
+    """Call a function that processes ``count`` units; return the units per processor second."""
+    start = time.process_time()
+    work()
+    return count / (time.process_time() - start)
+
+
+def measure_family(
+    results: Results,
+    name: str,
+    ours: Embedder,
+    peer: Backend,
+    sets: dict[str, list[str]],
+    rate: float,
+) -> None:
+    """Compare the texts per second of processor time on some sets of texts, and the vectors."""
+    goals = next((GOALS[kind] for kind in GOALS if kind in name), ())
+    config = load_encoder(Path(ours.identity.name)).config
+    for number, (source, texts) in enumerate(sets.items()):
+        once = source == f"{LONG[-1]}_tokens"  # takes minutes
+
+        figure = compare(
+            partial(processor_rate, len(texts), partial(ours.encode, texts)),
+            partial(peer.processor_rate, texts),
+            unit="texts/s of processor time",
+            repeats=1 if once else repeats_of(results.options),
+            warm_up=not once,
+        )
+        results.add(f"{name}_{source}", figure)
+        if number < len(goals) and figure.ratio is not None:
+            results.add(f"{name}_{source}_goal", Figure(figure.ratio, "ratio", goals[number]))
+        lengths = ours.tokenize(texts).lengths
+        share = figure.value * operations(config, lengths) / len(texts) / rate
+        results.add(f"{name}_{source}_matmul_share", Figure(share, "share"))
+        few = texts[:16]
+        far = np.abs(ours.encode(few) - peer.outputs(few)).max()
+        results.add(f"{name}_{source}_largest_difference", Figure(float(far), ""))
 
 
 def measure_sts(results: Results, folder: Path, *, quick: bool) -> None:

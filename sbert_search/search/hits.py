@@ -20,6 +20,8 @@ from sbert_search.index.lexical.analyzer import (
     NearWords,
     all_words,
     folded,
+    is_unspaced,
+    joined_pairs,
     term_reader,
 )
 from sbert_search.index.norms import unit_vectors
@@ -141,8 +143,9 @@ def informative_words(
     """Return the words of a query that each text contains, in any inflected form.
 
     Words that ``near`` finds for them are returned too. Words that many documents of the index
-    contain, such as "what", are returned only if no other word matches, stop words never. If the
-    index has no lexical data, no words are returned.
+    contain, such as "what", are returned only if no other word matches, stop words never. Parts of
+    texts without blanks are as long as possible. If the index has no lexical data, no words are
+    returned.
     """
     settings = snapshot.manifest.lexical
     if settings is None:
@@ -154,7 +157,10 @@ def informative_words(
     counts = [snapshot.lexical.postings_of(term)[1] for term in reader.hashes(every).tolist()]
     limit = max(FEW, COMMON * snapshot.n_docs)
     common = {word for word, count in zip(every, counts, strict=True) if count > limit}
-    return [tuple(word for word in words if word not in common) or words for words in matched]
+    shown = [tuple(word for word in words if word not in common) or words for words in matched]
+    if not is_unspaced("".join(every)):
+        return shown
+    return [tuple(joined_pairs(words, text)) for words, text in zip(shown, texts, strict=True)]
 
 
 def order_page(

@@ -23,7 +23,9 @@ from sbert_search.index.lexical.analyzer import (
     NearWords,
     all_words,
     folded,
-    has_marks,
+    is_plain,
+    is_unspaced,
+    spelt_alike,
     word_spans,
 )
 from sbert_search.index.lexical.vocabulary import NearWord, is_listed
@@ -41,17 +43,18 @@ class Phrase:
     """
 
     def __init__(self, text: str) -> None:
-        self.text, self.words = text, all_words(folded(text))
+        self.text, self.words = text, all_words(spelt_alike(folded(text)))
         between = r"\W++".join(map(re.escape, self.words))
         self._pattern = re.compile(rf"(?<!\w){between}(?!\w)")
 
     def occurs_in(self, text: str) -> bool:
         """Whether a text has the phrase; a long text is normalised piece by piece."""
         low = " ".join(map(folded, pieces(text))) if len(text) > PIECE_CHARS else folded(text)
-        if not has_marks(low):
+        low = spelt_alike(low)
+        if is_plain(low):
             return bool(self._pattern.search(low))
         # For the pattern, a combining mark ends a word. So it would also find a word before a
-        # mark, although the mark makes it another word.
+        # mark, although the mark makes it another word. And words need no blanks in all scripts.
         return f" {' '.join(self.words)} " in f" {' '.join(all_words(low))} "
 
 
@@ -159,7 +162,8 @@ def word_mask(
     for clause in clauses:
         phrase, reader = Phrase(clause.text), snapshot.lexical.reader
         (*others, term) = reader.hashes(phrase.words).tolist()
-        if clause.quoted or others or term == STOP_WORD or not reader.words(clause.text):
+        is_phrase = clause.quoted or others or is_unspaced(clause.text)
+        if is_phrase or term == STOP_WORD or not reader.words(clause.text):
             phrases.append((clause, phrase))
         else:
             alike = None if clause.excluded else near
@@ -239,8 +243,13 @@ def _with_phrase(snapshot: Snapshot, phrase: Phrase, marks: Marks) -> Marks:
     assert settings is not None
     candidates = [marks_of_segment.copy() for marks_of_segment in marks]
     reader = snapshot.lexical.reader
-    # The postings lack stop words and, beside an apostrophe, single letters.
-    words = [word for word in reader.words(phrase.text) if len(word) > 1 or word.isdecimal()]
+    # The postings lack stop words and, beside an apostrophe or another letter of a script without
+    # blanks, single letters.
+    words = [
+        word
+        for word in reader.words(phrase.text)
+        if (len(all_words(word)) > 1 if is_unspaced(word) else len(word) > 1 or word.isdecimal())
+    ]
     for term in set(reader.hashes(words).tolist()) - {STOP_WORD}:
         _keep(candidates, _with_terms(snapshot, [term]), excluded=False)
     total = sum(int(some.sum()) for some in candidates)

@@ -7,6 +7,11 @@ A word is a run of letters, digits and underscores, with the combining marks aft
 vowel signs of Hindi. An apostrophe separates words. But a single letter that it joins to another
 word, as in ``it's`` and ``l'eau``, is no word, or "vitamin S" would be found in each text with a
 possessive. The letter in "plan B's" is a word; its s is not.
+
+Chinese, Japanese, Thai, Lao, Khmer and Burmese are written without blanks between words. A run of
+their letters is indexed as pairs of neighbours, as by Lucene's CJKAnalyzer: 東京都 as 東京, 京都.
+In phrases each of these letters is a word. Spellings of Arabic count as one term as by Lucene's
+ArabicNormalizationFilter, where the stemmer is not the Arabic one, which sees to them itself.
 """
 
 from __future__ import annotations
@@ -14,7 +19,9 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import Enum
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -30,7 +37,16 @@ MARK = "\u0300"  # stands for every combining mark, since Python's \w matches no
 
 _APOSTROPHE = "['\u2019\uff07]"  # the three of Lucene's EnglishPossessiveFilter
 
-_RUN = re.compile(rf"\w[\w{MARK}]*")
+# Letters of scripts without blanks: Thai, Lao, Burmese, Khmer, kana, Han.
+_UNSPACED = (
+    r"(?=[^\W\d])[\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3041-\u30ff\u31f0-\u31ff"
+    r"\u3400-\u4dbf\u4e00-\u9fff\ua9e0-\ua9ff\uaa60-\uaa7f\uf900-\ufaff"
+    r"\U0001b000-\U0001b16f\U00020000-\U0003ffff]"
+)
+_LETTER = re.compile(rf"{_UNSPACED}{MARK}*")
+_SPACED = rf"(?:(?!{_UNSPACED})[\w{MARK}])"
+
+_RUN = re.compile(rf"{_LETTER.pattern}|\w{_SPACED}*")
 
 
 def _indexed(more: str) -> re.Pattern[str]:
@@ -44,41 +60,78 @@ def _indexed(more: str) -> re.Pattern[str]:
 
 _WORD = _indexed(r"\w")  # faster than the other pattern, for texts without marks
 _WORD_WITH_MARKS = _indexed(rf"[\w{MARK}]")
+_RUN_OR_WORD = re.compile(rf"(?P<run>(?:{_LETTER.pattern})+)|{_indexed(_SPACED).pattern}")
 
 
-class _Marks(dict[str, bool]):
-    """Maps a character to whether it is a combining mark."""
+class _Kind(Enum):
+    """What matters for the words of a text."""
 
-    def __missing__(self, character: str) -> bool:
-        self[character] = found = unicodedata.category(character).startswith("M")
-        return found
+    MARK = "a combining mark"
+    UNSPACED = "a letter of a script without blanks between words"
+    OTHER = "any other character"
 
 
-_MARKS = _Marks()
+class _Kinds(dict[str, _Kind]):
+    """Maps a character to its kind."""
+
+    def __missing__(self, character: str) -> _Kind:
+        if unicodedata.category(character).startswith("M"):
+            kind = _Kind.MARK
+        else:
+            kind = _Kind.UNSPACED if _LETTER.match(character) else _Kind.OTHER
+        self[character] = kind
+        return kind
+
+
+_KINDS = _Kinds()
+
+
+def _kinds(text: str) -> set[_Kind]:
+    return set() if text.isascii() else set(map(_KINDS.__getitem__, set(text)))
+
+
+_WIDE = re.compile("[\uff01-\uff9f]+")  # forms of Latin letters, digits and kana of other widths
 
 
 def folded(text: str) -> str:
     """Return a text in the form in which words are compared: NFC and lower case.
 
-    Soft hyphens and zero-width joiners are removed. The Turkish İ becomes i; Python's ``lower``
-    would return an i with a combining dot.
+    Soft hyphens and zero-width joiners are removed, and letters of full and half width get their
+    usual one. The Turkish İ becomes i; Python's ``lower`` would return an i with a combining dot.
     """
     low = unicodedata.normalize("NFC", text).lower()
     if low.isascii():
         return low
+    low = _WIDE.sub(lambda wide: unicodedata.normalize("NFKC", wide[0]), low)
     return low.replace("i\u0307", "i").replace("\u00ad", "").replace("\u200d", "")
 
 
-def has_marks(text: str) -> bool:
-    """Whether a text has a combining mark."""
-    return not text.isascii() and any(map(_MARKS.__getitem__, set(text)))
+# Hamza and madda on alef, dotless yeh, teh marbuta; tatweel and vowel signs are removed.
+_ARABIC = str.maketrans(
+    "أإآىة", "اااي\u0647", "\u0640\u064b\u064c\u064d\u064e\u064f\u0650\u0651\u0652"
+)
+
+
+def spelt_alike(text: str) -> str:
+    """Replace variants of Arabic letters, and remove vowel signs."""
+    return text if text.isascii() else text.translate(_ARABIC)
+
+
+def is_plain(text: str) -> bool:
+    """Whether a text has neither combining marks nor letters of scripts without blanks."""
+    return _kinds(text) <= {_Kind.OTHER}
+
+
+def is_unspaced(text: str) -> bool:
+    """Whether a text has a letter of a script without blanks between words."""
+    return _Kind.UNSPACED in _kinds(text)
 
 
 def marks_alike(text: str) -> str:
     """Replace each combining mark by `MARK`."""
-    if not has_marks(text):
+    if _Kind.MARK not in _kinds(text):
         return text
-    return "".join(MARK if _MARKS[character] else character for character in text)
+    return "".join(MARK if _KINDS[character] is _Kind.MARK else character for character in text)
 
 
 def word_spans(text: str) -> list[tuple[int, int]]:
@@ -94,9 +147,38 @@ def all_words(text: str) -> list[str]:
 def indexed_words(text: str) -> list[str]:
     """Split a text into folded words that are indexed, including stop words."""
     text = folded(text)
-    if not has_marks(text):
+    if is_plain(text):
         return _WORD.findall(text)
-    return [text[slice(*match.span())] for match in _WORD_WITH_MARKS.finditer(marks_alike(text))]
+    if not is_unspaced(text):
+        found = _WORD_WITH_MARKS.finditer(marks_alike(text))
+        return [text[slice(*match.span())] for match in found]
+    words = []
+    for match in _RUN_OR_WORD.finditer(marks_alike(text)):
+        word = text[slice(*match.span())]
+        words += letter_pairs(word) if match["run"] else [word]
+    return words
+
+
+def letter_pairs(run: str) -> list[str]:
+    """Return the pairs of neighbouring letters, with their marks, or a letter that stands alone."""
+    letters = all_words(run)
+    return list(map("".join, pairwise(letters))) or letters
+
+
+def joined_pairs(words: Iterable[str], text: str) -> Iterator[str]:
+    """Join pairs of letters that overlap, such as 東京 and 京都, to parts that a text contains."""
+    low, part = folded(text), ""
+    for word in words:
+        shared = all_words(word)[0] if is_unspaced(word) else ""
+        longer = part + word.removeprefix(shared)
+        if part and shared and part.endswith(shared) and longer in low:
+            part = longer
+            continue
+        if part:
+            yield part
+        part = word
+    if part:
+        yield part
 
 
 STOP_WORD = 0  # stands for every stop word; no term has this hash
@@ -166,12 +248,14 @@ class _WordHashes(dict[str, int]):
         super().__init__()
         self._stop_words = frozenset(settings.stop_words or ())
         self._stem = _stemmer(settings.language)
+        self._is_arabic = settings.language == "arabic"
 
     def __missing__(self, word: str) -> int:
         if word in self._stop_words:
             code = STOP_WORD
         else:
-            term = self._stem.stemWord(word) if self._stem else word
+            term = word if self._is_arabic else spelt_alike(word)
+            term = self._stem.stemWord(term) if self._stem else term
             code = xxhash.xxh3_64_intdigest(term.encode("utf-8", "surrogatepass")) or 1
         self[word] = code
         return code

@@ -25,7 +25,13 @@ from numpy.typing import NDArray
 from sbert_search.base import files
 from sbert_search.base.folders import Entry
 from sbert_search.errors import CorruptIndex
-from sbert_search.index.lexical.analyzer import MARK, STOP_WORD, marks_alike, term_reader
+from sbert_search.index.lexical.analyzer import (
+    MARK,
+    STOP_WORD,
+    is_unspaced,
+    marks_alike,
+    term_reader,
+)
 from sbert_search.index.settings import LexicalSettings
 from sbert_search.index.storage.manifest import FileRecord
 from sbert_search.index.storage.segments import REMAKE, check_hash
@@ -103,13 +109,13 @@ SCHEMA = pa.schema([("word", pa.string()), ("count", pa.int64())])
 
 # Words with digits are not listed: 2019 and 2018 differ by one edit but mean different things, and
 # identifiers would fill the list. Words of fewer than 3 or more than 64 characters are not listed
-# either, since their spelling is not corrected.
+# either, since their spelling is not corrected, nor are pairs of letters of scripts without blanks.
 _LISTED = re.compile(rf"(?:[^\W\d]|{MARK}){{3,64}}")
 
 
 def is_listed(word: str) -> bool:
     """Whether a lower-case word is listed: it has 3 to 64 characters and no decimal digit."""
-    return _LISTED.fullmatch(marks_alike(word)) is not None
+    return _LISTED.fullmatch(marks_alike(word)) is not None and not is_unspaced(word)
 
 
 class WordList:

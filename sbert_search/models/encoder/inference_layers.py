@@ -42,6 +42,10 @@ from sbert_search.models.encoder.int8_kernels import (
 
 # oneDNN's name and variant of each activation in its fused linear layer.
 FUSED = {"gelu": ("gelu", "none"), "gelu_tanh": ("gelu", "tanh"), "relu": ("relu", "")}
+_WIDE = 768  # fewest outputs of a layer that torch computes faster than oneDNN on AVX2
+# On up to two threads, rows of products of at least so many rows have equal bits, whatever the
+# other rows are. On more threads, more rows would be needed.
+_FEWEST_ROWS, _MOST_THREADS = 16, 2
 
 
 class PackedLinear(nn.Module):
@@ -49,16 +53,26 @@ class PackedLinear(nn.Module):
 
     def __init__(self, linear: nn.Linear, activation: str | None = None) -> None:
         super().__init__()
-        self._weight = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach())
+        weight = linear.weight.detach()
+        on_avx2 = torch.backends.cpu.get_cpu_capability() == "AVX2"
+        on_avx2 &= weight.dtype == torch.float32
+        # Without AVX-512, torch's product (MKL's) is faster for wide inputs: docs/performance.md.
+        self._plain = on_avx2 and activation is None and torch.get_num_threads() <= _MOST_THREADS
+        self._plain &= weight.shape[1] >= weight.shape[0] >= _WIDE
+        self._weight = weight if self._plain else torch.ops.mkldnn._reorder_linear_weight(weight)
         self._bias = None if linear.bias is None else linear.bias.detach()
         # Without AVX-512, oneDNN's exact GELU takes longer than torch's, which has equal results.
-        self._gelu_apart = activation == "gelu" and linear.weight.dtype == torch.float32
-        self._gelu_apart &= torch.backends.cpu.get_cpu_capability() == "AVX2"
+        self._gelu_apart = activation == "gelu" and on_avx2
         fuses = activation and not self._gelu_apart
         self._fused, self._variant = FUSED[str(activation)] if fuses else ("none", "")
 
     def forward(self, states: Tensor) -> Tensor:
         """Transform (rows, inputs) to (rows, outputs), without gradients."""
+        if self._plain:
+            rows = len(states)
+            if rows < _FEWEST_ROWS:
+                states = F.pad(states, (0, 0, 0, _FEWEST_ROWS - rows))
+            return F.linear(states, self._weight, self._bias)[:rows]
         outputs = torch.ops.mkldnn._linear_pointwise(
             states, self._weight, self._bias, self._fused, [], self._variant
         )

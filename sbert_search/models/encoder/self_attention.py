@@ -279,7 +279,7 @@ def packed_attention(
     return torch.cat(outputs) if len(outputs) > 1 else outputs[0]
 
 
-_LOCAL_BLOCK = 64  # queries of a text whose local attention is computed at a time
+_LOCAL_BLOCK = 32  # queries of a text whose local attention is computed at a time
 
 
 def local_attention(

@@ -212,6 +212,12 @@ def _load(kind: Any, path: Path) -> tuple[Any, list[LoadReport]]:
         with watched_loads() as loads:
             model = kind(str(path), device="cpu", local_files_only=True, model_kwargs=weights)
     except Exception as error:  # the library raises exceptions of any class
+        if "trust_remote_code" in str(error):
+            raise ModelError(
+                f"{path} needs Python code of its own (auto_map in config.json), and this package "
+                "runs no code out of model folders; choose a model of an architecture that "
+                "transformers has."
+            ) from error
         raise ModelError(f"sentence-transformers cannot load {path}: {error}") from error
     _keep_to_positions(model, path)
     return model, loads

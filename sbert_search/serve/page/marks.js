@@ -2,7 +2,10 @@
 
 import { make } from "./dom.js";
 
-const WORD = /[\p{L}\p{N}_][\p{L}\p{N}_\p{M}]*/gu; // with combining marks
+// Letters of scripts without blanks between words, of which a part of a run can match.
+const UNSPACED =
+  "[\\p{sc=Han}\\p{sc=Hira}\\p{sc=Kana}ー\\p{sc=Thai}\\p{sc=Laoo}\\p{sc=Khmr}\\p{sc=Mymr}]";
+const WORD = `(?!${UNSPACED})[\\p{L}\\p{N}_](?:(?!${UNSPACED})[\\p{L}\\p{N}_\\p{M}])*`; // with marks
 const SHOWN = 420; // characters of a text in the list of results
 const BEFORE = 120; // of them, at most, before the best sentence
 
@@ -44,9 +47,11 @@ export function inflected(a, b) {
  */
 function withWords(text, words) {
   const wanted = words.map((word) => word.toLowerCase());
+  const parts = wanted.filter((word) => new RegExp(UNSPACED, "u").test(word)).map(escaped);
+  const either = new RegExp([...parts, WORD].join("|"), "giu");
   const nodes = [];
   let end = 0;
-  for (const match of wanted.length ? text.matchAll(WORD) : []) {
+  for (const match of wanted.length ? text.matchAll(either) : []) {
     const word = match[0].toLowerCase();
     if (!wanted.some((one) => inflected(word, one))) continue;
     nodes.push(new Text(text.slice(end, match.index)), make("b", {}, match[0]));

@@ -23,8 +23,10 @@ _NO_END = re.compile(rf"\b(?:{_SHORT}|e\.g|i\.e)\.$")
 # them a long run would take quadratic time.
 _END = re.compile(
     r"(?<![.!?…])[.!?…]+[\"'”’)\]]*(?=\s+[\"'“‘(\[]*(?P<next>[^\W_]))"  # noqa: RUF001
-    r"|[。！？]+[」』”）]*"  # noqa: RUF001
+    # Marks of CJK, Arabic, Urdu, Hindi, Amharic, Burmese and Khmer; often no blank follows them.
+    r"|[。！？｡؟۔।॥።။។][。！？｡؟۔।॥።။។.!?…]*[」』”’）》】»]*"  # noqa: RUF001
 )
+_CLAUSE_END = re.compile("[，、；：]+")  # noqa: RUF001  no blank follows these in CJK
 _LINE_END, _BLANK_LINE = re.compile(r"(?<!\s)\s*\n\s*"), re.compile(r"(?<!\s)\s*\n\s*\n\s*")
 
 
@@ -33,9 +35,9 @@ def split_sentences(text: str, *, wrapped: bool = False) -> list[str]:
 
     A sentence ends after a full stop, ellipsis, question mark or exclamation mark (and closing
     quotes) if white space and then a capital letter, a digit or a letter of a script without case
-    follow; always after a CJK full stop, question mark or exclamation mark; and not after an
-    initial, or an abbreviation such as "Dr." or "e.g.". Every line end ends a sentence too, unless
-    lines were ``wrapped`` at a fixed width: then only a blank line does.
+    follow; always after such a mark of CJK, Arabic, Hindi or another script with its own marks; and
+    not after an initial, or an abbreviation such as "Dr." or "e.g.". Every line end ends a sentence
+    too, unless lines were ``wrapped`` at a fixed width: then only a blank line does.
     """
     sentences = []
     for block in (_BLANK_LINE if wrapped else _LINE_END).split(text):
@@ -50,7 +52,7 @@ def split_sentences(text: str, *, wrapped: bool = False) -> list[str]:
 def _sentence_ends(text: str) -> Iterator[int]:
     """Yield the index after the last character of each sentence; a line end alone ends no sentence.
 
-    The length of the text is not yielded, unless the text ends with a CJK mark.
+    The length of the text is not yielded, unless the text ends with a mark such as that of CJK.
     """
     start = 0
     for match in _END.finditer(text):
@@ -145,10 +147,11 @@ def borders(text: str) -> dict[int, Border]:
 
     The key of a border is the position of the first character at or after it that is not white
     space. A heading is a line of Markdown. The text below a heading belongs to the heading, so its
-    first line is no border.
+    first line is no border. After a comma of CJK, which no blank follows, a word starts.
     """
     nothing, line_end, sentence = Border.NOTHING, Border.LINE, Border.SENTENCE
-    found: dict[int, Border] = {}
+    found = {match.end(): Border.WORD for match in _CLAUSE_END.finditer(text)}
+    found.pop(len(text), None)
     for end in _sentence_ends(text):
         if match := _TEXT.search(text, end):
             found[match.start()] = sentence

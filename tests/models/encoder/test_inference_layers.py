@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from sbert_search.errors import ModelError
-from sbert_search.models.encoder.inference_layers import freeze
+from sbert_search.models.encoder.inference_layers import PackedLinear, freeze
 from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.encoder.weights import save_encoder
 from tests.models.encoder.small import DISENTANGLED, small_encoder
@@ -50,3 +51,19 @@ def test_frozen_encoder_neither_trains_nor_saves(tmp_path: Path) -> None:
     assert not any(parameter.requires_grad for parameter in encoder.parameters())
     with pytest.raises(ModelError, match="`freeze` has converted for inference cannot be saved"):
         save_encoder(encoder, tmp_path)
+
+
+@pytest.mark.parametrize("shape", [(768, 768), (768, 1152), (1152, 768)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_wide_layers_have_equal_products_whatever_computes_them(
+    shape: tuple[int, int], bias: bool
+) -> None:
+    torch.manual_seed(0)
+    linear = nn.Linear(shape[1], shape[0], bias=bias)
+    states = torch.randn(37, shape[1])
+    packed = PackedLinear(linear)
+    with torch.no_grad():
+        together = packed(states)
+        torch.testing.assert_close(together, linear(states), atol=1e-5, rtol=0)
+        for rows in (1, 3, 16, 30):  # equal bits, whatever else is in the batch
+            assert torch.equal(packed(states[:rows]), together[:rows])

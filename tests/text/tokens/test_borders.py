@@ -90,3 +90,14 @@ def test_a_text_without_tokens_has_no_borders() -> None:
 def test_long_runs_are_read_in_linear_time() -> None:
     for run in (" ", ".", "\n", "!?", ". ", "#", '"'):
         borders(run * (1 << 17))  # in quadratic time, minutes
+
+
+def test_words_start_after_the_commas_of_cjk() -> None:
+    text = "水车转动，磨面粉。春天、秋天，"  # noqa: RUF001
+    expected = {"磨面粉。春天、秋天，": "word", "春天、秋天，": "sentence", "秋天，": "word"}  # noqa: RUF001
+    assert starts(text) == expected
+    # Two tokens of one word, as Unigram makes them of a run without blanks.
+    tokens = [(0, 2), (2, 5), (5, 9), (9, 12), (12, 15)]
+    kinds, cuts = token_borders(text, tokens, [0] * 5)
+    assert kinds.tolist() == [Border.WORD, 0, Border.WORD, Border.SENTENCE, Border.WORD]
+    assert cuts.tolist() == [0, 2, 5, 9, 12]
