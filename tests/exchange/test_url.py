@@ -25,7 +25,7 @@ from sbert_search.exchange.clients import cannot_be_opened, require_url
 def test_a_url_is_shown_without_user_and_password(url: str, shown: str) -> None:
     assert shown_url(url) == shown
     error = ValueError(f"Illegal uri: [{url}]")
-    reason = f"--url {shown}: Milvus cannot be opened: Illegal uri: [{shown}]"
+    reason = f"url {shown}: Milvus cannot be opened: Illegal uri: [{shown}]"
     assert str(cannot_be_opened("Milvus", url, error)) == reason
 
 

@@ -120,16 +120,18 @@ def migrate(
         )
         if judge is not None and not report.left:
             return _judge(index, judge, qrels, as_json=as_json)
-    _show_report(report, path, as_json=as_json)
+    _show_report(report, path, is_back=step == "rollback", as_json=as_json)
 
 
-def _show_report(report: MigrationReport, path: Path, *, as_json: bool) -> None:
+def _show_report(report: MigrationReport, path: Path, *, is_back: bool, as_json: bool) -> None:
     if as_json:
         return emit({"index": str(path), **to_mapping(report)})
     done = f"{report.embedded:,} passages embedded in {report.seconds:,.0f} s"
     if report.switched:
-        back = "`--rollback` goes back, `--finish` removes the old vectors"
-        return say(f"{done}. {path} is searched with {report.model} now; {back}.")
+        others = "`--rollback` goes back, `--finish` removes the old vectors"
+        if is_back:
+            others = "`--abandon` removes the vectors of the other model"
+        return say(f"{done}. {path} is searched with {report.model} now; {others}.")
     if report.left:
         return say(f"{done}, {report.left:,} left; the same command resumes.")
     say(f"{done}. The vectors of {report.model} are complete; --switch uses them.")

@@ -49,7 +49,8 @@ _predicted_options = options_of(BuildSettings, "classify", "tag", unset="", mult
 index_options = joined(
     options_of(IndexSpec, "factory", holds=False, flags={"factory": "--spec"}),
     options_of(BuildSettings, "metric", holds=False),
-    options_of(LexicalSettings, "language", "title_weight", holds=False),
+    options_of(LexicalSettings, "language", unset="guessed", holds=False),
+    options_of(LexicalSettings, "title_weight", holds=False),
     options_of(BuildSettings, "dtype", holds=False),
 )
 """The options of a new index: FAISS type, metric, language and type of the vectors."""

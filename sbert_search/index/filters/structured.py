@@ -176,6 +176,10 @@ _OPERATORS: Mapping[str, _Operator] = {
         none_of(columns.is_null(name)) if value else columns.is_null(name)
     ),
     "$contains": lambda columns, name, value: columns.contains(name, value),
+    "$contains_any": lambda columns, name, value: any_of(
+        [columns.contains(name, each) for each in _some("$contains_any", value)]
+        or [columns.is_in(name, ())]
+    ),
     "$like": lambda columns, name, value: columns.has_text(name, str(value)),
     "$ilike": lambda columns, name, value: columns.has_text(name, str(value), ignore_case=True),
     **{operator: _order(sign) for operator, sign in _ORDERS.items()},

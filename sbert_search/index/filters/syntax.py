@@ -287,7 +287,12 @@ def read_literal(node: exp.Expr, kind: ColumnType, text: FilterText) -> Value:
         return bool(node.this)
     if kind == "bool" or not (isinstance(node, exp.Literal) and node.is_string):
         shown = "TRUE or FALSE" if kind == "bool" else "text in single quotes"
-        text.refuse(node, f"the column is {kind}; compare it with {shown}")
+        hint = ""
+        if kind == "string" and isinstance(node, exp.Literal):
+            hint = (
+                " (if its texts are numbers: an index built with --column-type reads them as such)"
+            )
+        text.refuse(node, f"the column is {kind}; compare it with {shown}{hint}")
     written = str(node.this)
     try:
         if kind == "date":

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from sbert_search import Index, SearchEngine, SearchOptions
 from sbert_search.errors import QueryError
-from sbert_search.index.filters.structured import Where, condition_text
+from sbert_search.index.filters.structured import condition_text
+from sbert_search.records import Where
 
 INJECTED = "x' OR brand = 'Acme"
 BRANDS = ["Acme", "O'Neil", INJECTED, 'say "?"', "", "a\\b'", None]
@@ -78,6 +79,8 @@ def test_no_text_becomes_a_part_of_the_condition(index: Index, text: str) -> Non
         ({"$not": {"brand": "Acme"}}, "123456"),
         ({"$or": [{"brand": "Acme"}, {"year": {"$between": [2005, 2006]}}]}, "056"),
         ({"tags": {"$contains": "4"}}, "4"),
+        ({"tags": {"$contains_any": ["4", "absent"]}}, "4"),
+        ({"tags": {"$contains_any": []}}, ""),
         ({"brand": {"$exists": False}}, "6"),
         ({"doc_id": "3"}, "3"),
     ],

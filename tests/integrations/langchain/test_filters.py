@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from sbert_search.errors import QueryError
-from sbert_search.index.filters.structured import Where, condition_text
+from sbert_search.index.filters.structured import condition_text
 from sbert_search.integrations.collection import Collection
 from sbert_search.integrations.records import Conditions, Record
+from sbert_search.records import Where
 
 ROWS: list[dict[str, object]] = [
     {"n": 1, "s": "Tide", "l": ["a", "b"]},

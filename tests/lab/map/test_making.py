@@ -102,7 +102,7 @@ def test_settings_are_checked_before_work(index: Index) -> None:
         map_index(index, language="klingon")
     with (
         memory_limited(anonymous_bytes() + (1 << 20)),
-        pytest.raises(ConfigError, match=r"A map of 90 documents \(--points\).*set_memory_limit"),
+        pytest.raises(ConfigError, match=r"A map of 90 documents takes .*set_memory_limit"),
     ):
         map_index(index)
 
