@@ -11,6 +11,7 @@ from sbert_search.records import Where
 from sbert_search.search.options import Fusion, SearchMode, SearchOptions, Syntax
 
 MOST = 1_000_000
+MOST_BOOSTS = 8  # each reads a column of the candidates
 Count = Annotated[int, Meta(ge=1, le=MOST)]
 Position = Annotated[int, Meta(ge=0, le=MOST)]
 
@@ -78,6 +79,8 @@ class AskedSearch(Struct, kw_only=True, forbid_unknown_fields=True):
         index: Name of the index; "": the first one.
         k: Number of hits; null: 10, or the most that the server allows if that is fewer.
         fusion: How hybrid search fuses.
+        boost: Numbers or dates in the metadata that raise documents, each written as on the command
+            line: ``COLUMN:KIND:WEIGHT`` or ``COLUMN:recency:WEIGHT:DAYS``.
         rerank: Whether the server's reranker scores the first hits again.
         highlight: Whether hits have the best sentence and the words that matched.
         explain: Whether hits have their rank and score in every stage.
@@ -90,6 +93,7 @@ class AskedSearch(Struct, kw_only=True, forbid_unknown_fields=True):
     index: str = ""
     k: Count | None = None
     fusion: FusionSettings | None = None  # type: ignore[valid-type]
+    boost: Annotated[list[str], Meta(max_length=MOST_BOOSTS)] = []
     rerank: bool = False
     highlight: bool = False
     explain: bool = False

@@ -7,7 +7,7 @@ from datetime import date, datetime
 
 from sbert_search.records import Hit, MetadataValue, Where
 from sbert_search.search.facets import Facet
-from sbert_search.search.options import Fusion, SearchOptions
+from sbert_search.search.options import Boost, Fusion, SearchOptions
 from sbert_search.serve.access import ServerLimits
 from sbert_search.serve.endpoint import AnyOperation, Call, Operation, Reply
 from sbert_search.serve.indexes import ServedIndex
@@ -265,7 +265,8 @@ def _options(served_index: ServedIndex, body: AskedSearch, limits: ServerLimits)
         fusion = Fusion()
         if body.fusion is not None:
             fusion = Fusion(**{name: getattr(body.fusion, name) for name in FUSION})
-        options = SearchOptions(k=k, fusion=fusion, group=not body.passages, **named)
+        boosts = [Boost.parse(text) for text in body.boost]
+        options = SearchOptions(k=k, fusion=fusion, boost=boosts, group=not body.passages, **named)
     n_hits = options.offset + k
     if n_hits > limits.k:
         raise Problem(400, f"offset + k is {n_hits:,}; it may be at most {limits.k:,}.", "k")

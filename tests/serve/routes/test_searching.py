@@ -68,3 +68,18 @@ def test_more_hits_than_allowed_are_refused(built: Path) -> None:
     request = asked(query="dough", k=3)
     with pytest.raises(Problem, match=r"offset \+ k is 3; it may be at most 2"):
         asyncio.run(answer_search(served_with(built, 2), request, Work()))
+
+
+def test_boosts_are_written_as_on_the_command_line(built: Path) -> None:
+    def ids(*boost: str) -> list[str]:
+        request = asked(query="dough wheel vaccine", mode="dense", boost=list(boost))
+        answer = asyncio.run(answer_search(served_with(built, 10), request, Work()))
+        return [hit.id for hit in answer.results[0].hits]
+
+    by_year = ids("year:linear:10")
+    assert by_year == ids("year:linear:-10")[::-1]
+    assert sorted(by_year) == sorted(ids())
+    with pytest.raises(Problem, match=r"'year:cubic:1' is not a boost|kind of boost"):
+        ids("year:cubic:1")
+    with pytest.raises(msgspec.ValidationError, match="length <= 8"):
+        ids(*["year:log:1"] * 9)
