@@ -294,6 +294,12 @@ class CorpusReader:
         advance(plan.rows % _ROWS_A_REPORT)
         return plan
 
+    @property
+    def numbered(self) -> str | None:
+        """The first source whose rows have no field of ids; None: all have one."""
+        found = (plan.file.shown for plan in self._plans if plan.roles and plan.roles.id is None)
+        return next(found, None)
+
     def _roles(self, file: SourceFile, names: list[str]) -> Roles:
         fields, has_vectors = self.fields.without_absent(self._stored, names), bool(self._vectors)
         if file.holds_documents:

@@ -98,7 +98,7 @@ def update(
             )
         note_columns(writer.snapshot, survey.columns)
         writer.add_columns(survey.columns)
-        return ingest(
+        report = ingest(
             writer,
             reader,
             embedder,
@@ -110,6 +110,13 @@ def update(
             by_time=True,
             predicted=predicted,
         )
+    if report.counts.replaced and (shown := reader.numbered):
+        warn(
+            f"The rows of {shown} have no id, so each replaced the document with its number. If "
+            "rows were inserted or deleted, these are other documents. Build the index again, and "
+            "name a field of ids with --id-field."
+        )
+    return report
 
 
 def sync(

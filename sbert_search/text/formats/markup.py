@@ -351,6 +351,7 @@ def _unescaped(text: str) -> str:
         return text
 
 
+_HYPHENATED = re.compile(r"(?<=[^\W\d_]{2})[-\u00ad\u2010][ \t]*\n[ \t]*(?=[a-z\u00df-\u00ff])")
 _MAX_PAGE_CHARS = 1 << 20  # maximum characters of a page or title; the rest is cut off
 
 
@@ -376,13 +377,13 @@ def read_pdf(data: bytes) -> tuple[str, Iterator[tuple[int, str]]]:
         for number in range(1, n_pages + 1):
             with _pypdf(f"page {number}, which is left out with all later pages,"):
                 text = reader.pages[number - 1].extract_text()
-            if text := _clean(text):
+            if text := _HYPHENATED.sub("", _clean(text)):
                 empty = False
                 yield number, text
         if empty:
             raise BadRow("no page has text; a scanned PDF needs text recognition (OCR) first")
 
-    return _clean(title), pages()
+    return _clean("" if title.strip().lower() == "untitled" else title), pages()
 
 
 @contextlib.contextmanager

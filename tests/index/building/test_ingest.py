@@ -297,3 +297,19 @@ def test_an_error_of_a_commit_ends_the_threads_of_the_build(
         Index.build(rows, out=tmp_path / "i", model="hashing:8")
     assert raised.traceback  # it holds the frames, so nothing is closed by going out of scope
     assert [thread for thread in threading.enumerate() if thread.name == "prefetch"] == []
+
+
+def test_rows_without_ids_that_replace_others_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "faq.csv"
+    table.write_text("text\nfirst\nsecond\n")
+    index = Index.build(table, model="hashing", out=tmp_path / "i")
+    index.upsert(table)
+    capsys.readouterr()
+    table.write_text("text\nnew\nfirst\nsecond\n")
+    assert index.upsert(table).counts.replaced == 2
+    told = capsys.readouterr().err
+    assert f"The rows of {table} have no id, so each replaced the document with its number" in told
+    index.upsert([{"_id": "faq.csv:2", "text": "renewed"}])
+    assert capsys.readouterr().err.count("have no id") == 0

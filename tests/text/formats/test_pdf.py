@@ -79,6 +79,15 @@ def test_each_page_with_text_is_a_document(tmp_path: Path) -> None:
     assert read_all(tmp_path / "n.pdf")[0][0].title == "n.pdf"
 
 
+def test_words_that_a_line_end_splits_are_joined(tmp_path: Path) -> None:
+    lines = ["The iden-", "tifier of 24-", "hour wells, U-", "Boats and Anti-", "Gone"]
+    page = ") Tj 0 -14 Td (".join(lines)
+    (tmp_path / "a.pdf").write_bytes(make_pdf([page], title="untitled"))
+    (document,), *_ = read_all(tmp_path)
+    assert document.text == "The identifier of 24-\nhour wells, U-\nBoats and Anti-\nGone"
+    assert document.title == "a.pdf"
+
+
 def test_the_pages_before_a_damaged_one_are_kept(tmp_path: Path) -> None:
     length = len(b"BT /F1 12 Tf 72 720 Td (three) Tj ET")
     sound = make_pdf(["one", "two", "three", "four"])
