@@ -364,7 +364,9 @@ def explicit_attention(
     outputs: list[Tensor] = []
     probabilities: list[Tensor] = []
     for run, query, key, value in heads.by_run(tokens):
-        query = query * scale
+        # Products read those of one text and of several texts from the same layout in memory. With
+        # another one, the last bits of a text would depend on the texts beside it.
+        query, key, value = (query * scale).contiguous(), key.contiguous(), value.contiguous()
         scores = query @ key.transpose(-1, -2) if content else query.new_zeros(())
         if positions is not None:
             scores = scores + positions.scores(query, key * scale)

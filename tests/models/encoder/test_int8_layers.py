@@ -253,6 +253,16 @@ def test_states_do_not_depend_on_company(
             assert torch.equal(alone, together[row])
 
 
+def test_relative_positions_give_a_text_the_same_bits_beside_others() -> None:
+    encoder = small_encoder(max_positions=40, **FAMILIES["deberta"])
+    freeze_int8(encoder, calibrated(encoder), torch.bfloat16)
+    text, other = [38, 6, 1, 1, 38, 6], [0] * 6  # one last bit makes another int8 value here
+    with torch.inference_mode():
+        alone = encoder(PackedTokens.from_lists([text])).hidden_states
+        together = encoder(PackedTokens.from_lists([text, other])).hidden_states
+    assert torch.equal(alone, together[:6])
+
+
 def test_an_int8_encoder_neither_trains_nor_saves(tmp_path: Path) -> None:
     encoder = small_encoder().train()
     freeze_int8(encoder, calibrated(small_encoder()))
