@@ -146,7 +146,7 @@ def measured(folder: Path) -> Measured:
 
 def fastest(folder: Path) -> Path:
     """Return the result of the CPU that embeds the most documents a second."""
-    files = folder.glob("bench_embedding_[!cq]*.json")  # neither on CUDA nor a quick run
+    files = folder.glob("bench_embedding_[!cfq]*.json")  # not on CUDA, of families, or quick
 
     def rate(file: Path) -> float:
         figures = json.loads(file.read_text(encoding="utf-8"))["figures"]
