@@ -35,7 +35,7 @@ BYTES_A_ROW = 384 * 4
 
 
 def many_sentences(count: int) -> list[str]:
-    """Return different sentences: of STSb and SNLI, then the first ones of paragraphs."""
+    """Return distinct sentences of STSb and SNLI and, if more are needed, of Wikipedia."""
     _, rated = sentences(count)
     _, labelled = nli_pairs(count)
     found = dict.fromkeys(chain(rated, *((pair.text1, pair.text2) for pair in labelled)))

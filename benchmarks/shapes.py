@@ -1,4 +1,4 @@
-"""Model folders of published shapes with random weights, for measurements of speed alone."""
+"""Make folders of models with published shapes and random weights, to measure speed."""
 
 from __future__ import annotations
 

@@ -726,6 +726,10 @@ class Index:
         from sbert_search.index.building.model_check import as_embedder
 
         if vectors is not None:
+            if max_minutes is not None or runner is not None:
+                raise ConfigError(
+                    "max_minutes and runner are for a model; given vectors need neither."
+                )
             embedder = None if model is None else as_embedder(model, **options)
             return migrate_to_given(self, vectors, embedder, switch=switch)
         if model is None:

@@ -210,7 +210,7 @@ def test_a_run_of_other_queries_is_refused(trec: Path) -> None:
 
 
 def _one_of_each() -> Index:
-    """Documents whose scores are 5 to 1 by the vector (1, 0), and 1 to 5 by (0, 1)."""
+    """Five documents, which the query vector (1, 0) scores 5 to 1, and (0, 1) scores 1 to 5."""
     vectors = [[float(5 - n), float(n + 1)] for n in range(5)]
     rows = [{"_id": f"d{n}", "text": f"text {n}"} for n in range(5)]
     return Index.build(rows, vectors=np.array(vectors, np.float32), metric="dot")

@@ -118,7 +118,7 @@ def spelt_alike(text: str) -> str:
 
 
 def is_plain(text: str) -> bool:
-    """Whether a text has neither combining marks nor letters of scripts without blanks."""
+    """Whether a text has no combining marks and no script without spaces between words."""
     return _kinds(text) <= {_Kind.OTHER}
 
 

@@ -67,7 +67,7 @@ _UNREAD_FILES = ({"pyvenv.cfg"}, {"LOCK", "MANIFEST.json"}, {"LOCK", "shards.jso
 PAGE_MARK = "#page="  # in the id of a PDF page, between the path of the file and the page number
 
 _PDF_SHARE = 8  # a PDF file may have this many times the bytes of a document: each page is one
-_EXTRACTION = 3  # increase it when a change of the code changes the title or text of a file
+_EXTRACTION = 4  # increase it when a change of the code changes the title or text of a file
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _CHARSET = re.compile(rb"""<meta\b[^>]*?charset\s*=\s*["']?\s*([\w-]{1,30})""", re.IGNORECASE)
 _CHARSETS = re.compile(
@@ -306,7 +306,7 @@ def _title_and_text(kind: Kind, data: bytes, limit: RowLimit, reading: Reading) 
 
 
 def _decode(data: bytes, encoding: str | None = None) -> str:
-    """Decode a text with the mark of UTF-16, in UTF-8 or, if it is in neither, in ``encoding``."""
+    """Decode a text: as UTF-16 if it has a byte order mark, else as UTF-8, else as ``encoding``."""
     if data.startswith(_UTF16):
         encoding = "utf-16"
     elif encoding is None or _is_utf8(data):

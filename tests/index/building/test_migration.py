@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import sys
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from sbert_search.errors import ConfigError, CorpusError, IndexStoreError, Model
 from sbert_search.index.building import migration
 from sbert_search.index.settings import IndexSpec
 from sbert_search.index.upkeep.check import check
+from tests.cli.process import in_a_process
 from tests.faults import FULL, keep_result
 
 PROGRAMS, STEPS = 2000 if FULL else 10, 8
@@ -307,7 +309,26 @@ def test_vectors_of_a_named_model_are_taken_for_its_own(tmp_path: Path) -> None:
     made = HashingEmbedder(40).encode_document(texts)
     with pytest.raises(ModelMismatch, match="12 dimensions"):
         index.migrate(NEW, vectors=made[:, :12])
+    with pytest.raises(ConfigError, match="given vectors need neither"):
+        index.migrate(NEW, vectors=made, max_minutes=1)
     with pytest.raises(ConfigError, match="Name the new model, or give vectors"):
         index.migrate()
     index.migrate(NEW, vectors=made)
     require_as_built(index, NEW)
+
+
+@pytest.mark.thorough
+def test_a_migration_in_the_background_has_one_thread_and_the_lowest_priority(
+    tmp_path: Path,
+) -> None:
+    Index.build(rows(3, random.Random(1)), out=tmp_path / "i", model=OLD)
+    program = (
+        "import os, torch; from sbert_search.cli.main import run; code = run(); "
+        "print(code, os.nice(0), torch.get_num_threads())"
+    )
+    done = in_a_process(
+        *("index", "migrate", tmp_path / "i", "--model", NEW, "--background"),
+        launcher=(sys.executable, "-c", program),
+    )
+    assert done.out.splitlines()[-1] == "0 19 1"
+    assert Index.open(tmp_path / "i").identity.name == NEW

@@ -1,4 +1,4 @@
-"""Words of scripts without blanks between words, and spellings of Arabic."""
+"""Lexical search in scripts that put no space between words, and in Arabic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models that users bring are computed by the native encoder; models with own code are refused.
+"""The native encoder runs models of published shapes; models with Python code are refused.
 
 The configurations are the published ones, written by hand, but for the number of layers and the
 vocabulary, which make no difference here; the weights are random.

@@ -13,7 +13,7 @@ from urllib.request import Request, urlopen
 
 
 class OpenAI:
-    """The part of the client that makes embeddings."""
+    """Stands in for the embeddings resource of OpenAI's client."""
 
     def __init__(self, base_url: str, api_key: str) -> None:
         self.base_url, self.api_key = base_url, api_key

@@ -9,10 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import xxhash
 from pypdf import PdfReader, PdfWriter
 
 from sbert_search.index.index import Index
 from sbert_search.search.engine import SearchEngine
+from sbert_search.text.formats import files
 from sbert_search.text.formats.files import fingerprint, fingerprint_before_last
 from sbert_search.text.formats.markup import read_pdf
 from sbert_search.text.formats.rows import BadRow
@@ -173,3 +175,20 @@ def test_a_hit_has_its_page_and_a_sync_replaces_pages(tmp_path: Path) -> None:
     (folder / "c.pdf").unlink()
     assert index.sync(folder, allow_empty=True).deleted == ("c.pdf",)
     assert len(index) == 0
+
+
+def test_the_version_of_the_extraction_is_raised_with_what_is_extracted(tmp_path: Path) -> None:
+    """A sync reads unchanged files again only if the version is another one."""
+    html = "<title>T</title><nav>menu</nav><main><p>one</p><p>two &amp; three</p></main>"
+    samples = {
+        "a.txt": "plain\n text\n",
+        "b.md": "---\ntitle: M\n---\n# Head\n\n*soft* `code`\n",
+        "c.html": html,
+        "d.rst": "Title\n=====\n\nBody ``x``.\n",
+    }
+    for name, text in samples.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "e.pdf").write_bytes(make_pdf(["iden-) Tj 0 -14 Td (tifier"], "untitled"))
+    found = [(document.title, document.text) for document in read_all(tmp_path)[0]]
+    digest = xxhash.xxh3_64_hexdigest(repr(found).encode())
+    assert (files._EXTRACTION, digest) == (4, "149043217c2a3f69"), found
