@@ -294,6 +294,8 @@ class IndexCard(Struct, kw_only=True):
         columns: Metadata columns and their types.
         writable: Whether documents can be added.
         reload_error: Why the newest commit is not served; "": it is.
+        migrating_to: Name of the model of a migration that has not switched yet, or "".
+        migration_left: Number of passages that it has not embedded yet.
     """
 
     name: str
@@ -309,6 +311,8 @@ class IndexCard(Struct, kw_only=True):
     columns: dict[str, str]
     writable: bool
     reload_error: str
+    migrating_to: str
+    migration_left: int
 
 
 class IndexList(Struct, kw_only=True):

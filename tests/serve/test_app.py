@@ -150,7 +150,7 @@ def test_the_indexes_are_described(live: Live) -> None:
     assert card["documents"] == 3
     assert card["columns"] == {"year": "int64"}
     assert card["modes"] == ["dense", "lexical", "hybrid"]
-    assert card["reload_error"] == ""
+    assert (card["reload_error"], card["migrating_to"], card["migration_left"]) == ("", "", 0)
     assert card["writable"] is False
 
 

@@ -417,10 +417,14 @@ def test_a_migration_is_followed_without_a_failed_or_mixed_answer(
                 more = [{"id": f"n{number}", "text": texts[f"n{number}"]}]
                 written.append(live.ask("PUT", "/documents", {"documents": more}, SENT))
 
+        Index.open(path).migrate("hashing:40", max_minutes=0)  # begins
+        eventually(lambda: card(live, SENT)["migrating_to"] == "hashing:40")
+        assert card(live, SENT)["migration_left"] == 60
         with ThreadPoolExecutor(3) as clients:
             running = [clients.submit(work) for work in (search, search, write)]
             Index.open(path, wait_s=60).migrate("hashing:40")
             eventually(lambda: card(live, SENT)["model"] == "hashing:40")
+            assert card(live, SENT)["migrating_to"] == ""
             so_far = len(searched), len(written)
             eventually(lambda: len(searched) > so_far[0] + 5 and len(written) > so_far[1] + 5)
             done.set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from sbert_search.cli.console import emit, say, show_facts, size_text
+from sbert_search.cli.options.runner import opened_runner, runner_options
 from sbert_search.cli.options.shared import (
     Finite,
     embedder_options,
@@ -58,10 +60,13 @@ Step = Literal["dry_run", "rollback", "finish", "abandon"]
 )
 @click.option("--qrels", type=FILE, help="Judgements of the queries of --judge, for nDCG@10.")
 @click.option(
-    "--background", is_flag=True, help="Leave the cores to searches: one thread, lowest priority."
+    "--background",
+    is_flag=True,
+    help="Leave the cores to searches: use one of them, only while it is idle.",
 )
 @click.option("--max-minutes", type=Finite(0), help="Stop at a commit after this time.")
 @embedder_options
+@runner_options
 @shared_options("memory", "wait", "quiet", "json")
 @click.pass_context
 def migrate(
@@ -86,6 +91,8 @@ def migrate(
     command resumes after an interruption. The old vectors stay until --finish, so that --rollback
     can go back to them. `index info` shows a migration that is under way.
     """
+    if background:
+        _yield_cores()
     from sbert_search.index.index import Index
 
     index = Index.open(path, wait_s=wait_s)
@@ -97,11 +104,6 @@ def migrate(
         raise click.UsageError("Name the new model with --model.")
     if judge is None:
         refuse_typed(ctx, {"qrels"}, "without --judge")
-    if background:
-        import torch
-
-        torch.set_num_threads(1)
-        os.nice(19)
     if step == "dry_run":
         assert model is not None
         return _show_plan(index.plan_migration(model, **model_options(ctx)), as_json=as_json)
@@ -111,16 +113,31 @@ def migrate(
         report = index.roll_back(**model_options(ctx))
     else:
         options = {} if model is None else model_options(ctx)
-        report = index.migrate(
-            model,
-            vectors=vectors,
-            switch=switch and judge is None,
-            max_minutes=max_minutes,
-            **options,
-        )
+        with opened_runner(ctx) as runner:
+            report = index.migrate(
+                model,
+                vectors=vectors,
+                switch=switch and judge is None,
+                max_minutes=max_minutes,
+                runner=None if ctx.params.get("runner", "local") == "local" else runner,
+                **options,
+            )
         if judge is not None and not report.left:
             return _judge(index, judge, qrels, as_json=as_json)
     _show_report(report, path, is_back=step == "rollback", as_json=as_json)
+
+
+def _yield_cores() -> None:
+    """Run on one core, and there only while nothing else wants it."""
+    import torch
+
+    torch.set_num_threads(1)
+    os.nice(19)
+    if sys.platform == "linux":
+        # With niceness alone a search waits for its share of the core, up to a tenth of a second;
+        # with two cores in turn, one of its two threads does.
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
 
 def _show_report(report: MigrationReport, path: Path, *, is_back: bool, as_json: bool) -> None:

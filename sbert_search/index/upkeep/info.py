@@ -120,23 +120,27 @@ def describe(snapshot: Snapshot) -> IndexInfo:
         root=(build.root or "") if build else "",
         tuning=manifest.tuning,
         advice=advice(snapshot),
-        migrating_to=_model_name(manifest, manifest.pending),
-        migrated_from=_model_name(manifest, manifest.previous),
-        without_vectors=sum(map(_without_vectors, snapshot.parts)),
+        migrating_to=model_name(manifest, manifest.pending),
+        migrated_from=model_name(manifest, manifest.previous),
+        without_vectors=without_vectors(snapshot),
     )
 
 
-def _without_vectors(part: Snapshot) -> int:
-    manifest, count = part.manifest, 0
-    for i, record in enumerate(manifest.segments):
-        if len(record.vectors) < len(manifest.vectors):
-            filling, live = manifest.filling, part.live(i)
-            done = filling.n_rows if filling and filling.docs == record.docs.name else 0
-            count += record.n_rows - done if live is None else int(live[done:].sum())
+def without_vectors(snapshot: Snapshot) -> int:
+    """Count the live passages that lack a vector of one of the models, during a migration."""
+    count = 0
+    for part in snapshot.parts:
+        manifest = part.manifest
+        for i, record in enumerate(manifest.segments):
+            if len(record.vectors) < len(manifest.vectors):
+                filling, live = manifest.filling, part.live(i)
+                done = filling.n_rows if filling and filling.docs == record.docs.name else 0
+                count += record.n_rows - done if live is None else int(live[done:].sum())
     return count
 
 
-def _model_name(manifest: Manifest, name: str | None) -> str:
+def model_name(manifest: Manifest, name: str | None) -> str:
+    """Return the name of the model of a set of vectors, or "" for no set."""
     return str(manifest.vectors[name].identity.get("name", "")) if name else ""
 
 

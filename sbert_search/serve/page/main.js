@@ -175,6 +175,9 @@ function welcome() {
     ["Documents", count(now.documents)],
     ["Passages", count(now.passages)],
     ["Model", now.model ?? "none"],
+    ...(now.migrating_to
+      ? [["Migration", `to ${now.migrating_to}; ${count(now.migration_left)} passages are left`]]
+      : []),
     ["Dimensions", count(now.dim)],
     ["Columns", Object.keys(now.columns).join(", ") || "none"],
   ];

@@ -26,6 +26,8 @@
  * @property {string | null} model
  * @property {Record<string, string>} columns  Types by name, such as "int64" or "list[string]".
  * @property {string} reload_error
+ * @property {string} migrating_to  Model of a migration that has not switched yet, or "".
+ * @property {number} migration_left  Passages that it has not embedded yet.
  *
  * @typedef {object} Facet
  * @property {string} column

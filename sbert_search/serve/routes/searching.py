@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import date, datetime
 
+from sbert_search.index.upkeep.info import model_name, without_vectors
 from sbert_search.records import Hit, MetadataValue, Where
 from sbert_search.search.facets import Facet
 from sbert_search.search.options import Boost, Fusion, SearchOptions
@@ -59,6 +60,7 @@ def hit_of(hit: Hit, *, highlight: bool = False, explain: bool = False) -> Searc
 def card_of(served_index: ServedIndex, writable: bool) -> IndexCard:
     """Describe an index."""
     state = served_index.index.state
+    migrating_to = model_name(state.manifest, state.manifest.pending)
     modes = ["dense"] if served_index.model is not None else []
     modes += ["lexical"] if state.manifest.lexical is not None else []
     return IndexCard(
@@ -75,6 +77,8 @@ def card_of(served_index: ServedIndex, writable: bool) -> IndexCard:
         columns={name: str(kind) for name, kind in state.columns.items()},
         writable=writable,
         reload_error=served_index.reload_error,
+        migrating_to=migrating_to,
+        migration_left=without_vectors(state) if migrating_to else 0,
     )
 
 

@@ -318,17 +318,20 @@ def test_vectors_of_a_named_model_are_taken_for_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_a_migration_in_the_background_has_one_thread_and_the_lowest_priority(
+def test_a_migration_in_the_background_has_one_core_and_the_lowest_priority(
     tmp_path: Path,
 ) -> None:
     Index.build(rows(3, random.Random(1)), out=tmp_path / "i", model=OLD)
     program = (
         "import os, torch; from sbert_search.cli.main import run; code = run(); "
-        "print(code, os.nice(0), torch.get_num_threads())"
+        "linux = hasattr(os, 'SCHED_IDLE'); "
+        "idle = not linux or os.sched_getscheduler(0) == os.SCHED_IDLE; "
+        "cores = len(os.sched_getaffinity(0)) if linux else 1; "
+        "print(code, os.nice(0), torch.get_num_threads(), idle, cores)"
     )
     done = in_a_process(
         *("index", "migrate", tmp_path / "i", "--model", NEW, "--background"),
         launcher=(sys.executable, "-c", program),
     )
-    assert done.out.splitlines()[-1] == "0 19 1"
+    assert done.out.splitlines()[-1] == "0 19 1 True 1"
     assert Index.open(tmp_path / "i").identity.name == NEW

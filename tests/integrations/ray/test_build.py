@@ -215,6 +215,19 @@ def test_with_a_model_a_build_and_a_file_are_those_without_ray(
     assert [*indexes[0].iter_documents()] == [*indexes[1].iter_documents()]
 
 
+def test_a_migrated_index_has_the_vectors_of_one_without_ray(
+    runner: RayRunner, embedder: TogetherEmbedder, texts: Path, tmp_path: Path
+) -> None:
+    vectors = []
+    ways: list[tuple[str, EmbedBatches | None]] = [("plain", None), ("ray", runner)]
+    for name, way in ways:
+        index = Index.build(texts, out=tmp_path / name, model="hashing")
+        assert index.migrate(embedder, runner=way).embedded == N_TEXTS
+        state = Index.open(tmp_path / name).state
+        vectors.append(state.vectors(state.live_rows()).tobytes())
+    assert vectors[0] == vectors[1]
+
+
 def test_machines_killed_three_times_change_nothing(
     machines: Machines, runner: RayRunner, corpus: Path, whole: Path, tmp_path: Path
 ) -> None:
