@@ -44,6 +44,7 @@ def test_both_install_commands_stand_as_they_are_used() -> None:
 
 def test_it_is_short() -> None:
     assert len(README.splitlines()) <= 150
+    assert len(README.split()) <= 1200
 
 
 def test_every_link_leads_to_a_file() -> None:

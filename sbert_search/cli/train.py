@@ -58,7 +58,9 @@ class RecipeCommand(click.Command):
         """Store the recipe for ``RECIPE --help``: click shows the help before it reads RECIPE."""
         options, _, _ = self.make_parser(ctx).parse_args(list(args))
         if isinstance(options.get("recipe"), str):
-            ctx.meta[_NAMED] = options["recipe"], options.get("overrides") or ()
+            named = {n: text for n in NAMED if isinstance(text := options.get(n), str)}
+            overrides = [f"{NAMED[n]}={text}" for n, text in named.items()]
+            ctx.meta[_NAMED] = options["recipe"], [*overrides, *(options.get("overrides") or ())]
         return super().parse_args(ctx, args)
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

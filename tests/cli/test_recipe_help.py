@@ -33,6 +33,19 @@ NARROW = {"COLUMNS": "80"}
             "pretrain bert --set size=tiny",
             ["* model.layers=2", "* optim.lr=0.0005", "* size=tiny", "* mask.static=true"],
         ),
+        ("pretrain bert --set size=mini", ["* size=mini size of the encoder: tiny, mini, small"]),
+        (
+            "train bi-encoder mnrl-nli --data a.csv --dev b.csv --lr 1e-5 --epochs 3 "
+            "--batch-size 8 --model m",
+            [
+                "* data.train=a.csv",
+                "* data.dev=b.csv",
+                "* optim.lr=1e-5",
+                "* budget.epochs=3",
+                "* batching.size=8",
+                "* model=m",
+            ],
+        ),
     ],
 )
 def test_the_help_of_a_recipe_lists_its_settings(line: str, lines: list[str]) -> None:

@@ -92,8 +92,7 @@ def site(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Liv
     Index.build(
         folder / "rows.jsonl",
         out=folder / "my.index",
-        model=models / "bi",
-        precision="fp32",
+        model="hashing",  # an untrained encoder would rank by chance
         column_types={"seen": "date"},
     )
     arguments = ("--rerank", models / "cross", "--precision", "fp32")
