@@ -12,6 +12,7 @@ from sbert_search.cli.console import emit, show_table
 from sbert_search.cli.options.runner import opened_runner, runner_options
 from sbert_search.cli.options.shared import (
     CHUNKING,
+    document_prompt,
     embedder_options,
     model_options,
     shared_options,
@@ -26,6 +27,7 @@ from sbert_search.index.building.settings import ReadSettings
 )
 @source_options
 @embedder_options
+@document_prompt
 @runner_options
 @shared_options("batch-tokens", *CHUNKING, "on-error", "memory", "quiet", "json")
 @click.pass_context

@@ -16,6 +16,7 @@ from sbert_search.cli.console import emit, say
 from sbert_search.cli.options.shared import (
     CHUNKING,
     Finite,
+    document_prompt,
     embedder_options,
     model_options,
     refuse_typed,
@@ -60,6 +61,7 @@ _BATCH_PAIRS = 1000  # number of pairs whose texts are in memory at the same tim
 )
 @source_options
 @embedder_options
+@document_prompt
 @shared_options(*CHUNKING, "memory", "quiet", "json")
 @click.pass_context
 def pairs(

@@ -15,6 +15,7 @@ from sbert_search.cli.options.shared import (
     index_folder,
     model_options,
     options_of,
+    prompt_options,
     shared_options,
     typed_model_options,
 )
@@ -118,6 +119,7 @@ def export(
 @column_type_option
 @index_options
 @embedder_options
+@prompt_options
 @shared_options("on-error", "memory", "quiet", "json")
 @click.pass_context
 def import_(

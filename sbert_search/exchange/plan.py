@@ -154,7 +154,11 @@ def question_vector(plan: ExportPlan) -> str:
             f"model = HashingEmbedder({plan.dim})\n"
         )
     else:
-        opened = f"from sbert_search import Embedder\n\nmodel = Embedder({identity.name!r})\n"
+        named = {name: text for name, text in identity.prompts.items() if name}
+        prompts = f", prompts={named!r}" if named else ""
+        opened = (
+            f"from sbert_search import Embedder\n\nmodel = Embedder({identity.name!r}{prompts})\n"
+        )
     prompt = identity.prompts.get("query") or identity.prompts.get("")
     said = f"# The model puts {prompt!r} before a question.\n" if prompt else ""
     return f"{opened}{said}vector = model.encode_query([{QUESTION!r}])[0].tolist()\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import click
 
@@ -18,7 +19,10 @@ from sbert_search.cli.evaluate.reporting import (
 )
 from sbert_search.cli.lazy_group import LazyGroup, is_for_all_commands
 from sbert_search.cli.options.search import ranking_options, search_options
-from sbert_search.cli.options.shared import refuse_typed
+from sbert_search.cli.options.shared import prompt_options, refuse_typed
+
+if TYPE_CHECKING:
+    from sbert_search.embed.arguments import EmbedderOptions
 
 
 @click.group("eval", cls=LazyGroup)
@@ -79,6 +83,7 @@ def sts(
 @click.option("--index", type=FOLDER, help="Index to search.  [default: a new exact index]")
 @ranking_options("auto")
 @no_cache
+@prompt_options
 @eval_options
 def retrieval(
     options: EvalOptions, index: Path | None, rerank: str | None, rerank_windows: int, **_: object
@@ -96,13 +101,17 @@ def retrieval(
 
     ctx = click.get_current_context()
     search = search_options(ctx)
-    if index is not None and (options.model is None or is_for_all_commands(ctx, "model")):
-        from sbert_search.index.building.model_check import require_model
+    if index is not None:
+        from sbert_search.index.building.model_check import require_model, with_kept_choices
         from sbert_search.index.index import Index
 
-        identity = Index.open(index).identity
-        require_model(identity, index)
-        options = replace(options, model=identity.name)
+        opened = Index.open(index)
+        if options.model is None or is_for_all_commands(ctx, "model"):
+            require_model(opened.identity, index)
+            options = replace(options, model=opened.identity.name)
+        hardware = cast("EmbedderOptions", options.hardware)
+        kept = with_kept_choices(options.model, hardware, opened.state.settings)
+        options = replace(options, hardware=kept)
     scorer = replace(options, hardware=reranker_options(options.hardware))
     reranker = BestWindow(scorer.cross_encoder(rerank), rerank_windows) if rerank else None
     with options.embedder() as embedder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -229,6 +230,7 @@ def _model_facts(report: IndexInfo) -> dict[str, object]:
         "model": f"{model['name']} ({computed})",
         **({"precision": str(from_mapping(Verdict, report.verdict))} if report.verdict else {}),
         "weights": f"sha256 {model['weights_sha256']}",
+        **({"prompts": json.dumps(model["prompts"])} if model.get("prompts") else {}),
         "reads": f"{model['max_len']} tokens of a text",
         "long texts": _long_texts(report),
     }

@@ -17,6 +17,7 @@ from sbert_search.cli.options.shared import (
     embedder_options,
     index_folder,
     model_options,
+    prompt_options,
     refuse_typed,
     shared_options,
 )
@@ -66,6 +67,7 @@ Step = Literal["dry_run", "rollback", "finish", "abandon"]
 )
 @click.option("--max-minutes", type=Finite(0), help="Stop at a commit after this time.")
 @embedder_options
+@prompt_options
 @runner_options
 @shared_options("memory", "wait", "quiet", "json")
 @click.pass_context

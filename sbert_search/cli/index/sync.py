@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ from sbert_search.cli.options.shared import (
     CHUNKING,
     embedder_options,
     model_options,
+    prompt_options,
     shared_options,
     typed,
 )
@@ -26,6 +26,7 @@ from sbert_search.index.building.settings import BuildSettings, ReadSettings
 
 if TYPE_CHECKING:
     from sbert_search.embed.delegation import LazyEmbedder
+    from sbert_search.embed.protocol import TextEmbedder
     from sbert_search.index.building.sync import SyncReport
     from sbert_search.index.index import Index
 
@@ -54,6 +55,7 @@ def _as_path(ctx: click.Context, param: click.Parameter, text: str) -> Path:
 @column_type_option
 @file_options
 @embedder_options
+@prompt_options
 @shared_options("batch-tokens", "allow-inexact", *CHUNKING, "memory", "wait", "quiet", "json")
 @click.pass_context
 def sync(
@@ -142,7 +144,7 @@ class _Sync:
     def _sync(self, index: Index) -> SyncReport:
         options = self._ctx.params
         if self._model is None or self._model_of != index.identity.name:
-            self._model = self._opener(self._named() or index.identity.name)
+            self._model = self._opener(self._named() or index.identity.name, index)
             self._model_of = index.identity.name
         return index.sync(
             self._folder,
@@ -159,11 +161,17 @@ class _Sync:
         in_file = self._ctx.get_parameter_source("model") is ParameterSource.DEFAULT_MAP
         return None if in_file else self._ctx.params["model"]
 
-    def _opener(self, name: str | None) -> LazyEmbedder:
+    def _opener(self, name: str | None, index: Index | None = None) -> LazyEmbedder:
         from sbert_search.embed.delegation import LazyEmbedder
-        from sbert_search.index.building.model_check import as_embedder
+        from sbert_search.index.building.model_check import as_embedder, with_kept_choices
 
-        return LazyEmbedder(partial(as_embedder, name, **model_options(self._ctx)))
+        def opened() -> TextEmbedder:
+            options = model_options(self._ctx)
+            if index is not None:
+                options = with_kept_choices(name, options, index.state.settings)
+            return as_embedder(name, **options)
+
+        return LazyEmbedder(opened)
 
     def _preview(self) -> SyncReport | None:
         """Check FOLDER before a new index is made; in a dry run, return the planned changes."""

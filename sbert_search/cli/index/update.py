@@ -19,6 +19,7 @@ from sbert_search.cli.options.shared import (
     joined,
     model_options,
     options_of,
+    prompt_options,
     shared_options,
     typed_model_options,
 )
@@ -81,6 +82,7 @@ index_options = joined(
 @source_options
 @vector_options
 @embedder_options
+@prompt_options
 @runner_options
 @shared_options("batch-tokens", *CHUNKING, "on-error", "memory", "quiet", "json")
 @click.pass_context
@@ -110,9 +112,10 @@ def build(
     named: str | None = ctx.params["model"]
     if recipe and "model" not in overriding(ctx):
         named, opened = recipe.model, recipe.open_model
-    open_model = partial(
-        open_for_build, out, named, opened, n_shards=n_shards, **model_options(ctx)
-    )
+    options = model_options(ctx)
+    if recipe and "prompts" not in typed_model_options(ctx):
+        options.pop("prompts", None)
+    open_model = partial(open_for_build, out, named, opened, n_shards=n_shards, **options)
     settings = with_overrides(settings, ctx)
     vectors, fields = split_vectors(ctx.params["vectors"], settings.fields)
     no_model = has_vectors(ctx, settings) and not named

@@ -354,6 +354,23 @@ def narrow_precision(*values: str) -> Decorator:
 
 embedder_options = shared_options("model", "device", "engine", "precision", "calibrate")
 
+document_prompt: Decorator = click.option(
+    "--document-prompt",
+    metavar="TEXT",
+    help='Text to put before each document, such as "passage: " for E5; an index keeps it.  '
+    "[default: that of the model]",
+)
+prompt_options = joined(
+    click.option(
+        "--query-prompt",
+        metavar="TEXT",
+        help='Text to put before each query, such as "query: " for E5; an index keeps it.  '
+        "[default: that of the model]",
+    ),
+    document_prompt,
+)
+_PROMPTS = {"query_prompt": "query", "document_prompt": "document"}  # by parameter: the task
+
 
 class ModelOfIndex(click.Option):
     """The option ``--model`` of a command that opens an index.
@@ -406,11 +423,15 @@ def model_options(ctx: click.Context) -> EmbedderOptions:
     from sbert_search.embed.arguments import EmbedderOptions
 
     values = {name: ctx.params.get(name) for name in EmbedderOptions.__annotations__}
+    prompts = {task: ctx.params.get(name) for name, task in _PROMPTS.items()}
+    values["prompts"] = {task: text for task, text in prompts.items() if text is not None} or None
     return cast(EmbedderOptions, {name: v for name, v in values.items() if v is not None})
 
 
 def typed_model_options(ctx: click.Context) -> EmbedderOptions:
     """Return the options for opening a model that are on the command line."""
     on_line = typed(ctx)
+    if on_line & _PROMPTS.keys():
+        on_line.add("prompts")
     chosen = {name: value for name, value in model_options(ctx).items() if name in on_line}
     return cast("EmbedderOptions", chosen)

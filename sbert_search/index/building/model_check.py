@@ -132,7 +132,8 @@ def _open_graph(
     from sbert_search.embed.engines.graph import require_graph
     from sbert_search.models.loading.resolve import resolve_model
 
-    if ModelIdentity.from_mapping(settings.identity).engine not in ("native", "onnx"):
+    identity = ModelIdentity.from_mapping(settings.identity)
+    if identity.engine not in ("native", "onnx"):
         return None
     try:
         resolve_model(model)
@@ -140,7 +141,8 @@ def _open_graph(
         return None  # opening the model with torch then raises an error with the same reason
     try:
         require_graph(model)
-        embedder = as_embedder(model, engine="onnx", report=report)
+        options = _with_kept_prompts({"engine": "onnx"}, identity)
+        embedder = as_embedder(model, report=report, **options)
     except SbertSearchError as error:
         _note_torch(error)
         return None
@@ -160,25 +162,38 @@ def _note_torch(error: SbertSearchError) -> None:
 def with_kept_choices(
     model: str | Path | None, options: EmbedderOptions, settings: VectorSettings
 ) -> EmbedderOptions:
-    """On a CPU, replace the precision and the batch size "auto" by those of an index.
+    """Add the prompts of an index and, on a CPU, its precision and batch size in place of "auto".
 
     What "auto" measures may differ between two machines, or between two runs on a busy machine. New
-    documents and queries must be embedded in the precision of the build. Options that name another
-    engine than native are returned unchanged.
+    documents and queries must be embedded in the precision of the build. It is not added to options
+    that name another engine than native.
     """
     stored = ModelIdentity.from_mapping(settings.identity)
-    measured = stored.engine in _ENGINES and not str(model).startswith("hashing")
-    if options.get("engine", "native") != "native" or not measured:
+    if stored.engine not in _ENGINES or str(model).startswith("hashing"):
         return options
+    kept = _with_kept_prompts(options, stored)
+    if options.get("engine", "native") != "native":
+        return kept
     from sbert_search.base.device import computes_on_cpu  # torch loads here
 
     if not computes_on_cpu(options.get("device", "auto"), stored.precision):
-        return options
-    kept: EmbedderOptions = {**options}
+        return kept
     if options.get("precision", "auto") == "auto":
         kept["precision"] = cast("Precision", stored.precision)
     if options.get("batch_tokens") == "auto" and settings.batch_tokens:
         kept["batch_tokens"] = settings.batch_tokens
+    return kept
+
+
+def _with_kept_prompts(options: EmbedderOptions, stored: ModelIdentity) -> EmbedderOptions:
+    """Add the prompts of an index, which its user may have given in place of the model's own."""
+    prompts = {"query": "", "document": "", **stored.prompts}
+    default = prompts.pop("", "")
+    prompts |= options.get("prompts") or {}
+    kept: EmbedderOptions = {**options, "prompts": prompts}
+    if default and not options.get("default_prompt_name"):
+        names = [name for name, text in prompts.items() if text == default]
+        kept["default_prompt_name"] = names[0] if names else None
     return kept
 
 

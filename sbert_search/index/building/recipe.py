@@ -27,6 +27,8 @@ class IndexRecipe(BuildSettings):
         sha256: SHA-256 of each file of the corpus, by its path in the folder; for a corpus of one
             file, by the file's name.
         model: Name or folder of the model; None: the default model.
+        prompts: Texts to put before each ``query`` and ``document``, where they are not those of
+            the model.
         weights_sha256: SHA-256 of the model's weights, since the model of a name may change; "":
             any weights.
     """
@@ -34,6 +36,7 @@ class IndexRecipe(BuildSettings):
     corpus: str
     sha256: Mapping[str, str] = field(default_factory=dict)
     model: str | None = None
+    prompts: Mapping[str, str] = field(default_factory=dict)
     weights_sha256: str = ""
 
     def check_corpus(self, source: Path) -> None:
@@ -60,6 +63,8 @@ class IndexRecipe(BuildSettings):
 
     def open_model(self, **options: Unpack[EmbedderOptions]) -> TextEmbedder:
         """Open the model of the recipe, and compare its weights with the recipe."""
+        if self.prompts and not options.get("prompts"):
+            options["prompts"] = self.prompts
         embedder = as_embedder(self.model, **options)
         self.check_model(embedder.identity)
         return embedder
