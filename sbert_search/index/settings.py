@@ -261,6 +261,12 @@ def naming_stop_words(settings: LexicalSettings) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*(settings.stop_words or ()), *more)))
 
 
+@cache
+def all_stop_words() -> frozenset[str]:
+    """Return the stop words of all languages."""
+    return frozenset(word for words in _listed_stop_words().values() for word in words)
+
+
 _LEAST_WORDS = 200  # below, a text is too short for a guess of its language
 _LEAST_SHARE = 0.15  # of the words that are stop words of the language
 _TEXT_CHARACTERS = 2000  # of each text that are read

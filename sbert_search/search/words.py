@@ -10,13 +10,14 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.base.cache import typed_lru_cache
 from sbert_search.base.progress import progress
-from sbert_search.errors import NoLexicalData
+from sbert_search.errors import ModelError, NoLexicalData
 from sbert_search.index.dense.query_plan import RowMask
 from sbert_search.index.lexical.analyzer import (
     STOP_WORD,
@@ -29,10 +30,15 @@ from sbert_search.index.lexical.analyzer import (
     word_spans,
 )
 from sbert_search.index.lexical.vocabulary import NearWord, is_listed
+from sbert_search.index.settings import all_stop_words
 from sbert_search.index.snapshot import Snapshot
+from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.search.fusion import Ranking
 from sbert_search.search.queries import Clause
 from sbert_search.text.tokens.chunking import PIECE_CHARS, pieces
+
+if TYPE_CHECKING:
+    from sbert_search.text.tokens.tokenizer import TextTokenizer
 
 
 class Phrase:
@@ -61,6 +67,11 @@ class Phrase:
 MOST_EDITS = 2
 MOST_NEAR = 50  # near words that fuzzy search adds to a word of the query
 
+# Shorter words are not corrected, and words of fewer than TWO_EDITS_FROM letters by one edit only.
+# Both are the defaults of Algolia.
+LEAST_LETTERS = 4
+TWO_EDITS_FROM = 8
+
 # A word in at most RARE documents is taken for a misspelling if another word, one edit away, is in
 # at least ODDS times as many documents. A correction with two edits is preferred to a correction
 # with one edit only if the former occurs more than ODDS times as often as the latter.
@@ -88,8 +99,10 @@ def suggest(snapshot: Snapshot, query: str) -> str | None:
 
     A word seems misspelt if no live document contains it in any inflection. It also seems misspelt
     if one or two documents contain it, and at least a hundred times as many contain a word that is
-    one edit away. Stop words, words with digits and words of one or two characters are never
-    replaced.
+    one edit away. Never replaced are stop words of any language, words with digits or of fewer than
+    `LEAST_LETTERS` characters, and words that the model of the index has as one token: it has seen
+    them often, so they are words that the documents lack. Nor is a word replaced by one that it
+    begins or that begins it, which is an inflection or a compound.
     """
     text = unicodedata.normalize("NFC", query)
     corrected, end = "", 0
@@ -104,20 +117,52 @@ def _corrected(snapshot: Snapshot, word: str) -> str:
     """Return the word of the index that was probably meant, capitalised alike, or ``word``."""
     low = folded(word)
     known = _frequency(snapshot, low, 0)
-    if not is_listed(low) or known is None or known > RARE:
+    if not is_listed(low) or len(low) < LEAST_LETTERS or low in all_stop_words():
+        return word
+    if known is None or known > RARE:
         return word
 
     def is_likely(near: NearWord) -> bool:
+        if near.word.startswith(low) or low.startswith(near.word):
+            return False
         live = _frequency(snapshot, near.word, near.count) or 0
         return live > 0 if known == 0 else near.edits == 1 and live >= ODDS * known
 
-    likely = filter(is_likely, snapshot.vocabulary.near(low, MOST_EDITS))
+    edits = MOST_EDITS if len(low) >= TWO_EDITS_FROM else 1
+    likely = filter(is_likely, snapshot.vocabulary.near(low, edits))
     best = max(likely, key=lambda near: near.count / ODDS**near.edits, default=None)
-    if best is None:
+    if best is None or _is_token(snapshot, low):
         return word
     if word.isupper():
         return best.word.upper()
     return best.word[0].upper() + best.word[1:] if word[0].isupper() else best.word
+
+
+def _is_token(snapshot: Snapshot, word: str) -> bool:
+    """Whether the tokenizer of the model of an index does not split a lower-case word."""
+    identity = ModelIdentity.from_mapping(snapshot.settings.identity)
+    if not identity.is_model or identity.engine == "hashing":
+        return False
+    if (tokenizer := _tokenizer_of(identity.name)) is None:
+        return False
+    forms = [blank + form for form in (word, word.capitalize()) for blank in ("", " ")]
+    tokens = [ids for ids, _ in tokenizer.encode_offsets(forms) if len(ids) == 1]
+    return any(tokenizer.backend.id_to_token(token) not in _UNKNOWN for (token,) in tokens)
+
+
+_UNKNOWN = ("[UNK]", "<unk>")  # for words with letters that the tokenizer lacks
+
+
+@typed_lru_cache(maxsize=2)
+def _tokenizer_of(model: str) -> TextTokenizer | None:
+    """Open the tokenizer of a model that is on this machine."""
+    from sbert_search.models.loading.folder import load_tokenizer, read_folder
+    from sbert_search.models.loading.resolve import resolve_model
+
+    try:
+        return load_tokenizer(read_folder(resolve_model(model, download=False).path))
+    except ModelError:
+        return None
 
 
 def _frequency(snapshot: Snapshot, word: str, count: int) -> int | None:

@@ -114,7 +114,7 @@ def test_hits_of_a_file_have_highlights_if_asked(index: Path, tmp_path: Path) ->
 
 
 def test_misspelt_words_are_corrected_on_stderr_and_found_if_asked(index: Path) -> None:
-    done = sbert_search("search", index, "+flower yeats", "--mode", "lexical", "--json")
+    done = sbert_search("search", index, "+fluor yeats", "--mode", "lexical", "--json")
     assert (done.out, done.err.splitlines()[-1]) == ("", "Did you mean: +flour yeast")
     assert sbert_search("search", index, "yeats", "-q").err == ""
     lexical = ("search", index, "+yeats", "--mode", "lexical", "--json")

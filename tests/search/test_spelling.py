@@ -18,6 +18,7 @@ from sbert_search.index.lexical import vocabulary as word_files
 from sbert_search.index.settings import LexicalSettings
 from sbert_search.search.options import SearchMode
 from tests.index.lexical.test_edit_distance import distance
+from tests.models.test_bi_encoder import saved
 from tests.search.corpus import small_index
 
 TEXTS = [
@@ -187,7 +188,12 @@ def spelling(tmp_path_factory: pytest.TempPathFactory) -> SearchEngine:
         ("Germz -vacum", "Germs -vacuum"),
         ("+muhle", "+mühle"),
         ("rivex", "river"),  # rare, and river is everywhere
-        ("teh vaccine", "the vaccine"),  # stop words are words too
+        ("teh vaccine", None),  # of three letters
+        ("does where after cells", None),  # stop words of the longer list of English
+        ("rive cell", None),  # the beginning of a word of the index
+        ("vacuom pimps", "vacuum pumps"),
+        ("vecciny", None),  # two edits of seven letters
+        ("vaxcinee", "vaccine"),  # two edits of eight
         ("vaccines and the germ", None),  # known in another inflection
         ("vaccina", None),  # rare, but there are not so many vaccines
         ("xylophone", None),
@@ -199,6 +205,23 @@ def spelling(tmp_path_factory: pytest.TempPathFactory) -> SearchEngine:
 )
 def test_suggestions(spelling: SearchEngine, query: str, suggested: str | None) -> None:
     assert spelling.suggest(query) == suggested
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_a_word_that_the_model_knows_is_not_misspelt(tmp_path: Path) -> None:
+    model = saved(tmp_path)  # its tokenizer has the token "slept"
+    texts = ["sleet and rain", "a dog"]
+    for name, suggested in ((str(model), None), ("hashing", "the dog sleet")):
+        out = tmp_path / ("known" if suggested is None else "hashed")
+        engine = SearchEngine(Index.from_texts(texts, model=name, out=out))
+        assert engine.suggest("the dog slept") == suggested
+        assert engine.suggest("the dog slegt") == "the dog sleet"
+        assert engine.opened is None
+    clone = model.rename(tmp_path / "moved")
+    assert not model.exists()
+    index = Index.from_texts(texts, model=str(clone), out=tmp_path / "of-gone")
+    clone.rename(model)  # without the model, its tokenizer cannot help
+    assert SearchEngine(index).suggest("the dog slept") == "the dog sleet"
 
 
 def test_suggestions_need_text_and_words(tmp_path: Path) -> None:

