@@ -27,6 +27,7 @@ from sbert_search.text.column_types import ColumnType, parse_type
 from sbert_search.text.columns import Columns, NewColumnError
 from sbert_search.text.fields import FieldNames, Roles, RowParts, late_id_field, row_parts
 from sbert_search.text.formats.files import Reading
+from sbert_search.text.formats.markup import NO_TEXT
 from sbert_search.text.formats.rows import BadRow, RawRow, Reject, RowLimit
 from sbert_search.text.sources import (
     Root,
@@ -413,6 +414,8 @@ class CorpusReader:
     def _refuse(self, reject: Reject) -> None:
         if self.on_error == "stop":
             skip = "Fix it, or pass --on-error skip."
+            if reject.reason == NO_TEXT and if_offered("--exclude", "yes"):
+                skip = "Leave it out with --exclude, or pass --on-error skip."
             raise reject.error(if_offered("--on-error", skip, "Fix it."))
 
 

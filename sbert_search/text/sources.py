@@ -393,12 +393,16 @@ def members(file: SourceFile) -> list[tuple[Path | None, str]]:
 def files_of(file: SourceFile) -> Iterator[FileName]:
     """Yield the files of a source whose files are documents, with their ids and paths."""
     if file.format == "file":
+        if file.reading.leaves_out(file.name):
+            return
         column = file.name if file.root else Path(os.path.abspath(file.path)).as_posix()
         yield FileName(file.path, file.name, column, file.shown, reading=file.reading)
         return
     for name in list_files(file.path).names if file.only is None else file.only:
         path = file.path / name
         doc_id = f"{file.name}/{name}" if file.name else name
+        if file.reading.leaves_out(doc_id):
+            continue
         column = doc_id if file.root else Path(os.path.abspath(path)).as_posix()
         shown = f"{file.shown}/{printable(name)}"
         yield FileName(path, doc_id, column, shown, leads_out(file.path, name), file.reading)

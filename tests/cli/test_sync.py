@@ -19,6 +19,7 @@ from sbert_search import Index
 from sbert_search.cli.index.sync import sync as sync_command
 from sbert_search.index.building.synced_files import FolderWatch
 from tests.cli.process import Done, command, environment, sbert_search
+from tests.text.formats.test_pdf import make_pdf
 
 HASHING = {"SBERT_SEARCH_MODEL": "hashing"}
 
@@ -89,6 +90,91 @@ def test_what_cannot_be_read_gives_exit_code_3(notes: Path) -> None:
     done = sync(notes, "-q")
     assert done.code == 3
     assert "unchanged 1, rejected 1 (leave out -q to see why);" in done.out
+
+
+def test_a_scanned_pdf_is_rejected_once(notes: Path) -> None:
+    listed = notes.with_name("i.rejects.jsonl")
+    assert sync(notes).code == 0
+    (notes / "scan.pdf").write_bytes(make_pdf([""]))
+    done = sync(notes)
+    assert (done.code, "scan.pdf: no page has text" in done.err) == (3, True)
+    for options in ((), ("--dry-run",), ()):
+        done = sync(notes, *options)
+        assert (done.code, ", rejected" in done.out) == (0, False)
+        assert "Without text, as an earlier sync reported: scan.pdf. To leave" in done.err
+        assert listed.exists()
+    (notes / "a.md").write_text("The sun.")
+    done = sync(notes, "--json")
+    record = done.records[0]
+    assert (done.code, record["without_text"], record["failed"]) == (0, ["scan.pdf"], {})
+    (notes / "scan.pdf").write_bytes(make_pdf(["", ""]))  # another one
+    assert sync(notes).code == 3
+    (notes / "scan.pdf").write_bytes(make_pdf(["The stars."]))
+    assert (sync(notes).code, listed.exists()) == (0, False)
+    (notes / "scan.pdf").write_bytes(make_pdf([""]))
+    for _ in range(2):  # the index keeps what it no longer says
+        done = sync(notes)
+        assert (done.code, "The index keeps the old documents" in done.err) == (3, True)
+
+
+def test_what_is_left_out_is_kept_with_the_index(notes: Path) -> None:
+    (notes / "scan.pdf").write_bytes(make_pdf([""]))
+    (notes / "drafts").mkdir()
+    (notes / "drafts" / "c.md").write_text("a draft")
+    (notes / "drafts" / "sub").mkdir()
+    (notes / "drafts" / "sub" / "d.md").write_text("a draft")
+    done = sync(notes, "--exclude", "*.pdf", "--exclude", "drafts/sub", "--json")
+    assert done.code == 0
+    assert done.records[0]["added"] == ["a.md", "drafts/c.md", "sub/b.txt"]
+    assert "unchanged 3;" in sync(notes).out
+    done = sync(notes, "--exclude", "*.pdf", "--exclude", "drafts", "--json")
+    assert done.records[0]["deleted"] == ["drafts/c.md"]
+    assert "unchanged 2;" in sync(notes).out
+    for folder in (notes / "drafts", notes / "sub"):  # paths are those of the whole folder
+        done = sbert_search(
+            *("index", "sync", notes.with_name("i"), folder, "--allow-empty", "--json"), env=HASHING
+        )
+        assert done.records[0]["added"] == []
+    assert sync(notes, "--exclude", "").code == 3
+    assert ", rejected" not in sync(notes).out
+    assert len(Index.open(notes.with_name("i"))) == 4
+    done = sync(notes, "--exclude", "*.*")
+    assert (done.code, "has no file that can be read" in done.err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "left_out"),
+    [
+        ("*.pdf", ["a.pdf", "x/b.pdf", "x/y/c.pdf"]),
+        ("x", ["x/b.pdf", "x/y/c.pdf", "x/y/d.md"]),
+        ("y/", ["x/y/c.pdf", "x/y/d.md"]),
+        ("x/y", ["x/y/c.pdf", "x/y/d.md"]),
+        ("y/d.md", []),
+        ("*/d.md", ["x/y/d.md"]),
+        ("x/*.pdf", ["x/b.pdf", "x/y/c.pdf"]),
+        ("?.pdf", ["a.pdf", "x/b.pdf", "x/y/c.pdf"]),
+        ("X", []),
+        ("", []),
+    ],
+)
+def test_patterns_of_what_is_left_out(tmp_path: Path, pattern: str, left_out: list[str]) -> None:
+    names = ["a.pdf", "e.md", "x/b.pdf", "x/y/c.pdf", "x/y/d.md"]
+    for name in names:
+        path = tmp_path / "docs" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(make_pdf([name]) if name.endswith(".pdf") else name.encode())
+    index = Index.build(tmp_path / "docs", model="hashing", exclude=[pattern])
+    found = {str(document.metadata["path"]) for document in index}
+    assert sorted(set(names) - found) == left_out
+
+
+def test_a_build_names_the_option_that_leaves_a_scanned_file_out(notes: Path) -> None:
+    (notes / "scan.pdf").write_bytes(make_pdf([""]))
+    build = ("index", "build", notes, "--out", notes.with_name("i"))
+    done = sbert_search(*build, env=HASHING)
+    assert (done.code, "Leave it out with --exclude" in done.err) == (1, True)
+    assert sbert_search(*build, "--exclude", "scan.*", env=HASHING).code == 0
+    assert sync(notes).code == 0
 
 
 def test_a_note_names_what_is_not_read(notes: Path) -> None:

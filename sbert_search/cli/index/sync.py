@@ -227,6 +227,12 @@ def show(report: SyncReport, path: Path, *, as_json: bool) -> None:
     for name, reason in list(report.failed.items())[:_SHOWN]:
         kept = " The index keeps the old documents of this file." if name in report.kept else ""
         note(f"{name}: {reason}.{kept}")
+    if known := report.without_text:
+        more = f" and {len(known) - 3:,} more" if len(known) > 3 else ""
+        note(
+            f"Without text, as an earlier sync reported: {', '.join(known[:3])}{more}. To leave "
+            "files out, pass --exclude."
+        )
     if any("invalid UTF-8" in reason for reason in report.failed.values()):
         note("To read files that are not UTF-8, name their encoding, such as --encoding cp1252.")
     if len(report.failed) > _SHOWN:

@@ -51,6 +51,7 @@ field_options = joined(
 file_options = joined(
     options_of(ReadSettings, "encoding", unset="UTF-8"),
     options_of(ReadSettings, "html", unset="all"),
+    options_of(ReadSettings, "exclude", unset="", multiple=True),
 )
 _source_options = joined(
     click.argument("sources", nargs=-1, required=True, metavar="SOURCE..."),

@@ -30,6 +30,7 @@ _Names = Annotated[tuple[str, ...] | list[str] | None, Bounds(metavar="NAME,..."
 _Types = Annotated[Mapping[str, str], Bounds(metavar="NAME=TYPE,...")]
 _Encoding = Annotated[str | None, Bounds(metavar="NAME")]
 _Query = Annotated[str | None, Bounds(metavar="SELECT")]
+_Globs = Annotated[tuple[str, ...] | list[str], Bounds(metavar="GLOB")]
 _Tokens = Annotated[int | None, Bounds(2, metavar="N")]
 _Overlap = Annotated[int, Bounds(0, metavar="N")]
 _Borders = Literal["sentences", "words"]
@@ -89,6 +90,10 @@ class ReadSettings:
         html: What is read of an HTML page: ``all`` that a reader sees, or the ``main`` part. That
             is the content of ``<main>``, else of ``<article>``, else all but ``<header>``; without
             ``<nav>``, ``<aside>`` and ``<footer>``.
+        exclude: Leave out files of folders and globs that match this pattern, or that lie in a
+            folder that matches. A pattern with a slash is compared with the path, as in the ids of
+            documents; one without, with the name of the file and of each folder above it. ``*``
+            also matches a slash.
         on_truncate: Treatment of texts above the model's length limit; ``warn``: cut, ``chunk``:
             split into passages. ``error`` stops at the first one, whatever ``on_error`` is.
         chunk_tokens: With ``chunk``, the maximum number of tokens of a passage, special tokens and
@@ -126,6 +131,7 @@ class ReadSettings:
     text_as: TextAs | None = None
     encoding: _Encoding = None
     html: HtmlPart = "all"
+    exclude: _Globs = ()
     chunk_tokens: _Tokens = None
     chunk_overlap: _Overlap = 0
     chunk_borders: _Borders = "sentences"
@@ -155,6 +161,7 @@ class ReadSettings:
             for name, kind in self.column_types.items()
         }
         object.__setattr__(self, "column_types", types)
+        object.__setattr__(self, "exclude", tuple(self.exclude))
         if self.metadata_fields is not None:
             object.__setattr__(self, "metadata_fields", tuple(self.metadata_fields))
             for name in types.keys() - set(self.metadata_fields):
@@ -164,10 +171,10 @@ class ReadSettings:
 
     @property
     def reading(self) -> Reading:
-        """How the bytes of files become text."""
+        """How the bytes of files become text, and which files are left out."""
         from sbert_search.text.formats.files import Reading
 
-        return Reading(self.encoding, self.html)
+        return Reading(self.encoding, self.html, tuple(self.exclude))
 
     def chunking(self, embedder: TextEmbedder | None) -> Chunking:
         """Return how texts are split.
@@ -252,6 +259,7 @@ class ReadFields(TypedDict, total=False):
     text_as: TextAs | None
     encoding: _Encoding
     html: HtmlPart
+    exclude: _Globs
     chunk_tokens: _Tokens
     chunk_overlap: _Overlap
     chunk_borders: _Borders

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sbert_search.base.progress import note, progress
+from sbert_search.config import from_mapping
 from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import CorpusError, IndexStoreError
 from sbert_search.index.building.build import note_resume_on_interrupt
@@ -33,7 +34,15 @@ from sbert_search.text.formats.files import (
     list_files,
     read_bytes,
 )
-from sbert_search.text.formats.rows import BadRow, Reject, RejectLog, RowLimit, printable
+from sbert_search.text.formats.markup import NO_TEXT
+from sbert_search.text.formats.rows import (
+    BadRow,
+    Reject,
+    RejectLog,
+    RowLimit,
+    listed_rejects,
+    printable,
+)
 from sbert_search.text.sources import TABLES, SourceFile, files_of, path_below
 
 COMMIT_ROWS = 1024  # documents of a block, which are committed together
@@ -53,8 +62,10 @@ class SyncReport:
         failed: Why a file or folder cannot be read or indexed, by its path. Documents of this file
             or folder that the index holds stay.
         kept: The paths in ``failed`` of which the index holds documents.
-        rejects_file: File that lists what is in ``failed``; None if ``failed`` is empty, or if
-            nothing was written.
+        without_text: Paths of PDF files without text that an earlier sync had in ``failed`` and
+            that did not change since.
+        rejects_file: File that lists what is in ``failed`` and ``without_text``; None if ``failed``
+            is empty, or if nothing was written.
         documents: Number of documents of the index after the sync; in a dry run, before the sync.
         dry_run: Whether the sync only reported what it would do.
         seconds: Time of the whole sync.
@@ -71,6 +82,7 @@ class SyncReport:
     unchanged: int = 0
     failed: dict[str, str] = field(default_factory=dict)
     kept: tuple[str, ...] = ()
+    without_text: tuple[str, ...] = ()
     rejects_file: Path | None = None
     documents: int = 0
     dry_run: bool = False
@@ -182,8 +194,8 @@ def sync_folder(
     changes = _Changes(scan, settings, store.snapshot)
     report = replace(changes.report(dry_run=dry_run), documents=store.snapshot.n_docs)
     root = str(scan.source.root)
-    is_known = (build := store.snapshot.manifest.build) is not None and build.root == root
-    if dry_run or (is_known and not report.changes and not changes.found):
+    is_known = _is_recorded(store.snapshot.manifest.build, settings, root)
+    if dry_run or (is_known and not (report.changes or changes.found or changes.lists_more)):
         return report
     embedder, agreed = open_model() if changes.found else None, store.snapshot.settings
     with note_resume_on_interrupt(store), store.writer() as writer:
@@ -194,7 +206,7 @@ def sync_folder(
         if embedder and (changed := writer.snapshot.settings) != agreed:
             require_agreement(changed, embedder, allow_inexact=allow_inexact)
             require_mixable(changed, embedder)
-        _record_root(writer, settings, root)
+        _record(writer, settings, root)
         if changes.parsed and embedder:
             reader, survey = changes.parsed
             predicted = settings.predicted
@@ -214,7 +226,8 @@ def sync_folder(
             )
         writer.delete(_doomed(writer, scan, report.deleted, changes.found))
         settle(writer)
-        rejects_file = _list_failures(writer.path, changes.failures())
+        listed = _list_failures(writer.path, changes.failures())
+    rejects_file = listed if report.failed else None
     return replace(report, documents=store.snapshot.n_docs, rejects_file=rejects_file)
 
 
@@ -237,7 +250,13 @@ class _Changes:
         contents = self._stored.contents
         self._taken = [path for path in scan.prints if path in self._stored.taken]
         free = {path: own for path, own in scan.prints.items() if path not in self._stored.taken}
-        self._new = [path for path in free if path not in contents]
+        listed = set[str]()
+        if state is not None:
+            found = listed_rejects(state.path)
+            listed = {reject.value for reject in found if reject.reason == NO_TEXT}
+        new = {path: own for path, own in free.items() if path not in contents}
+        self._without_text = [path for path, own in new.items() if f"{own:016x}" in listed]
+        self._new = [path for path, own in new.items() if f"{own:016x}" not in listed]
         known = [path for path in free if path in contents]
         # The index lacks a document of the present content, or holds one of an earlier content.
         self._changed = [
@@ -292,14 +311,30 @@ class _Changes:
             unchanged=self._unchanged,
             failed=failed,
             kept=tuple(path for path in failed if self._holds(path)),
+            without_text=tuple(self._without_text),
             dry_run=dry_run,
         )
 
+    @property
+    def lists_more(self) -> bool:
+        """Whether there is a file without text that the list of failures lacks."""
+        return any(
+            self._broken[path].reason == NO_TEXT for path in self._new if path in self._broken
+        )
+
     def failures(self) -> list[Reject]:
-        """List the files and folders that cannot be read or indexed."""
-        not_read = self._not_read().items()
-        rejects = [Reject(_shown(self._scan.source, path), reason) for path, reason in not_read]
-        return rejects + list(self._broken.values())
+        """List the files and folders that cannot be read or indexed.
+
+        The value of a file without text is its fingerprint, by which later syncs know it.
+        """
+        source, prints = self._scan.source, self._scan.prints
+        rejects = [Reject(_shown(source, path), why) for path, why in self._not_read().items()]
+        for path, reject in self._broken.items():
+            value = f"{prints[path]:016x}" if reject.reason == NO_TEXT else reject.value
+            rejects.append(replace(reject, value=value))
+        for path in self._without_text:
+            rejects.append(Reject(f"{_shown(source, path)}:1", NO_TEXT, f"{prints[path]:016x}"))
+        return rejects
 
     def _not_read(self) -> dict[str, str]:
         """Return, by path, why a file or folder was not parsed: unreadable, or the id is taken."""
@@ -345,13 +380,21 @@ def _shown(source: SourceFile, path: str) -> str:
     return f"{source.shown}/{printable(below)}" if below not in ("", ".") else source.shown
 
 
-def _record_root(writer: IndexWriter, settings: ReadSettings, root: str) -> None:
-    build = writer.snapshot.manifest.build
+def _is_recorded(build: BuildCursor | None, settings: ReadSettings, root: str) -> bool:
+    """Whether the index names the root and the files to leave out, for later syncs."""
     if build is None or build.root != root:
-        build = build or BuildCursor(
-            source_sha256="", rows=0, settings=settings.stored_values(), finished=True
-        )
-        writer.commit(None, cursor=replace(build, root=root))
+        return False
+    return from_mapping(ReadSettings, build.settings).exclude == settings.exclude
+
+
+def _record(writer: IndexWriter, settings: ReadSettings, root: str) -> None:
+    """Commit the root and the files to leave out, unless the index names them."""
+    build = writer.snapshot.manifest.build
+    if not _is_recorded(build, settings, root):
+        stored = settings.stored_values()
+        build = build or BuildCursor(source_sha256="", rows=0, settings=stored, finished=True)
+        kept = {**build.settings, "exclude": stored["exclude"]}
+        writer.commit(None, cursor=replace(build, root=root, settings=kept))
 
 
 def _doomed(

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal
 
@@ -111,10 +112,21 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How the bytes of a file become text; `ReadSettings` describes both."""
+    """How the bytes of a file become text, and what is left out; see `ReadSettings`."""
 
     encoding: str | None = None
     html: HtmlPart = "all"
+    exclude: tuple[str, ...] = ()
+
+    def leaves_out(self, path: str) -> bool:
+        """Whether a pattern of ``exclude`` matches a file, or a folder above it."""
+        parts = path.split("/")
+        above = ["/".join(parts[:n]) for n in range(1, len(parts) + 1)]
+        return any(
+            fnmatchcase(each, pattern.rstrip("/"))
+            for pattern in self.exclude
+            for each in (above if "/" in pattern.rstrip("/") else parts)
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -355,6 +355,9 @@ _HYPHENATED = re.compile(r"(?<=[^\W\d_]{2})[-\u00ad\u2010][ \t]*\n[ \t]*(?=[a-z\
 _MAX_PAGE_CHARS = 1 << 20  # maximum characters of a page or title; the rest is cut off
 
 
+NO_TEXT = "no page has text; a scanned PDF needs text recognition (OCR) first"
+
+
 def read_pdf(data: bytes) -> tuple[str, Iterator[tuple[int, str]]]:
     """Return the title of a PDF file, or "", and an iterator over its pages with text, by number.
 
@@ -381,7 +384,7 @@ def read_pdf(data: bytes) -> tuple[str, Iterator[tuple[int, str]]]:
                 empty = False
                 yield number, text
         if empty:
-            raise BadRow("no page has text; a scanned PDF needs text recognition (OCR) first")
+            raise BadRow(NO_TEXT)
 
     return _clean("" if title.strip().lower() == "untitled" else title), pages()
 

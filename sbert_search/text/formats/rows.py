@@ -299,7 +299,7 @@ class RejectLog:
     def __init__(self, folder: Path, keep: int = 0) -> None:
         if folder.name in ("", ".."):  # such as ".", which has no name
             folder = folder.resolve()
-        self.path = folder.with_name(f"{folder.name}.rejects.jsonl")
+        self.path = reject_list(folder)
         self._old = folder.with_name(f"{folder.name}.rejects.old.jsonl")
         self._growing = folder.with_name(f"{folder.name}.rejects.jsonl.partial")
         if keep and self.path.exists() and not self._growing.exists():
@@ -328,6 +328,20 @@ class RejectLog:
             files.disk.replace(self._growing, self.path)
         elif self.path.exists():
             files.disk.unlink(self.path)
+
+
+def reject_list(folder: Path) -> Path:
+    """Return the path of the list of rejected rows of the last finished run."""
+    return folder.with_name(f"{folder.name}.rejects.jsonl")
+
+
+def listed_rejects(folder: Path) -> Iterator[Reject]:
+    """Yield the rejected rows of the last finished run, without lines that a user changed."""
+    if not (path := reject_list(folder)).is_file():
+        return
+    with path.open("rb") as lines:
+        for line in filter(_is_record, lines):
+            yield Reject(**json.loads(line))
 
 
 def is_reject_list(path: Path) -> bool:
