@@ -175,6 +175,7 @@ def facet_record(facet: Facet) -> dict[str, object]:
         "low": facet.low,
         "high": facet.high,
         "ranges": [dataclasses.asdict(one) for one in facet.ranges],
+        "total": facet.total,
     }
 
 

@@ -432,6 +432,39 @@ class SearchEngine:
             marks = matching_marks(snapshot, query, options.for_index(snapshot))
             return {name: count_values(snapshot, name, marks, n) for name in names}
 
+    def count(
+        self,
+        query: str | None = None,
+        *,
+        where: Where | None = None,
+        mode: SearchMode = "auto",
+        syntax: Syntax = "operators",
+        fuzzy: int = 0,
+    ) -> int:
+        """Count all documents that match, as `facets` does; needs no model.
+
+        In hybrid search these are the documents with a word of the query. The search itself ranks
+        every document that passes the filter and meets the operators, so it may return more.
+
+        Args:
+            query: As for `facets`.
+            where: As for `facets`.
+            mode: As for `search`.
+            syntax: As for `search`.
+            fuzzy: As for `search`.
+
+        Raises:
+            QueryError: The filter is wrong, or the query is blank or has only words to exclude.
+            NoLexicalData: As for `facets`.
+        """
+        from sbert_search.search.facets import matching_marks
+
+        options = SearchOptions(mode=mode, where=where, syntax=syntax, fuzzy=fuzzy)
+        snapshot = self._state()
+        with self._turns:
+            marks = matching_marks(snapshot, query, options.for_index(snapshot))
+        return sum(int(some.sum()) for some in marks)
+
     def suggest(self, query: str) -> str | None:
         """Correct misspelt words of a query by words of the index; needs no model.
 

@@ -66,6 +66,7 @@ class Facet:
         high: The highest value of a column of numbers, dates or times; None for other columns.
         ranges: Equally wide ranges of a column of numbers, dates or times, if the column has more
             different values than ``counts`` may list; otherwise empty.
+        total: Number of documents that match, with or without a value.
 
     Example:
         >>> rows = [{"_id": name, "text": name, "kind": "mill"} for name in ("wheel", "stone")]
@@ -80,6 +81,7 @@ class Facet:
     low: Ordered | None = None
     high: Ordered | None = None
     ranges: tuple[FacetRange, ...] = ()
+    total: int = 0
 
 
 def matching_marks(snapshot: Snapshot, query: str | None, options: SearchOptions) -> Marks:
@@ -128,6 +130,7 @@ def count_values(snapshot: Snapshot, column: str, marks: Marks, n: int) -> Facet
         low,
         high,
         ranges,
+        sum(int(matching.sum()) for matching in marks),
     )
 
 

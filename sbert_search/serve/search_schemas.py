@@ -215,6 +215,7 @@ class FacetCounts(Struct, kw_only=True):
         low: The lowest value of a column of numbers, dates or times.
         high: The highest value of such a column.
         ranges: Equally wide ranges of such a column, if it has more values than ``values`` holds.
+        total: Number of documents that match, with or without a value.
     """
 
     column: str
@@ -224,6 +225,7 @@ class FacetCounts(Struct, kw_only=True):
     low: JsonScalar | None = None
     high: JsonScalar | None = None
     ranges: list[FacetRange] = []
+    total: int = 0
 
 
 class FacetRequest(Struct, kw_only=True, forbid_unknown_fields=True):

@@ -52,10 +52,10 @@ def test_a_number_of_values_is_an_integer(engine: SearchEngine, n: Any) -> None:
 
 def test_all_matches_count_and_not_only_those_returned(engine: SearchEngine) -> None:
     every = engine.facets(None, ["kind", "tags", "day"])
-    assert every["kind"] == Facet("kind", {"b": 2, "a": 1, "c": 1}, other=0, missing=1)
-    assert every["tags"] == Facet("tags", {"y": 2, "x": 1}, other=0, missing=3)
+    assert every["kind"] == Facet("kind", {"b": 2, "a": 1, "c": 1}, other=0, missing=1, total=5)
+    assert every["tags"] == Facet("tags", {"y": 2, "x": 1}, other=0, missing=3, total=5)
     day = date(2024, 1, 31)
-    assert every["day"] == Facet("day", {day: 1}, other=0, missing=4, low=day, high=day)
+    assert every["day"] == Facet("day", {day: 1}, other=0, missing=4, low=day, high=day, total=5)
     assert engine.facets("reds", "kind")["kind"].counts == {"a": 1, "b": 1, "c": 1}
     assert engine.facets("reds", "kind", mode="dense")["kind"].counts == every["kind"].counts
     assert engine.facets("red -bird", "kind")["kind"].counts == {"a": 1, "c": 1}
@@ -66,6 +66,21 @@ def test_all_matches_count_and_not_only_those_returned(engine: SearchEngine) -> 
     assert engine.facets("zebra", "kind")["kind"] == Facet("kind", {}, other=0, missing=0)
 
 
+def test_matches_are_counted_by_words_unless_the_search_is_dense(engine: SearchEngine) -> None:
+    assert engine.count() == 5
+    assert engine.count(where="n > 1") == 3
+    assert engine.count("reds") == engine.count("reds", mode="lexical") == 3
+    assert engine.count("reds", mode="dense") == 5
+    assert engine.count("reds", mode="dense", where="n > 1") == 3
+    assert engine.count("red -bird") == 2
+    assert engine.count("rad", fuzzy=1) == 3
+    assert engine.count("zebra") == 0
+    for query in ("reds", None):
+        assert engine.facets(query, "tags")["tags"].total == engine.count(query)
+    with pytest.raises(QueryError, match="The query is empty"):
+        engine.count(" ")
+
+
 def test_segments_without_a_value_count_as_missing(tmp_path: Path) -> None:
     model = HashingEmbedder(8)
     index = Index.build([{"_id": "1", "text": "red"}], out=tmp_path / "i", model=model)
@@ -73,15 +88,16 @@ def test_segments_without_a_value_count_as_missing(tmp_path: Path) -> None:
         index.add([row], model=model)
     assert len(index.state.segments) == 3
     engine = SearchEngine(index, model)
-    assert engine.facets(None, "kind")["kind"] == Facet("kind", {"a": 1}, other=0, missing=2)
+    counted = engine.facets(None, "kind")["kind"]
+    assert counted == Facet("kind", {"a": 1}, other=0, missing=2, total=3)
     groups = {hit.doc_id: hit.metadata.get("kind") for hit in engine.search("red", group_by="kind")}
     assert groups == {"1": None, "2": "a", "3": None}
 
 
 def test_numbers_have_limits_and_ranges(engine: SearchEngine) -> None:
-    assert engine.facets(None, "n")["n"] == Facet("n", {4: 2, 1: 1, 11: 1}, 0, 1, 1, 11)
+    assert engine.facets(None, "n")["n"] == Facet("n", {4: 2, 1: 1, 11: 1}, 0, 1, 1, 11, total=5)
     ranges = (FacetRange(1, 6, 3), FacetRange(6, 11, 1))
-    assert engine.facets(None, "n", n=2)["n"] == Facet("n", {4: 2, 1: 1}, 1, 1, 1, 11, ranges)
+    assert engine.facets(None, "n", n=2)["n"] == Facet("n", {4: 2, 1: 1}, 1, 1, 1, 11, ranges, 5)
 
 
 def test_ranges_of_floats_have_equal_widths(tmp_path: Path) -> None:

@@ -69,6 +69,7 @@ def test_facets_count_the_values_of_columns(live: Live) -> None:
             "low": 1999,
             "high": 2020,
             "ranges": [],
+            "total": 3,
         }
     ]
 

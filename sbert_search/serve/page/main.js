@@ -228,6 +228,10 @@ async function countValues(query = state.query.trim() && !state.like ? state.que
     const found = done.flatMap(({ answer }) => answer.facets);
     found.sort((a, b) => (a.column < b.column ? -1 : 1));
     showFilters(byId("facets"), columns, found, state.filters, changeFilter);
+    const all = found.find((one) => others.includes(one.column)); // with all filters
+    byId("total").textContent = all
+      ? `${count(all.total)} ${all.total === 1 ? "document matches" : "documents match"}`
+      : "";
   } catch (error) {
     // The search fails for the same reason and says it. The filters stay.
     if (!(error instanceof ApiError)) throw error;

@@ -37,6 +37,7 @@
  * @property {Scalar | null} low
  * @property {Scalar | null} high
  * @property {{low: Scalar, high: Scalar, count: number}[]} ranges
+ * @property {number} total  Documents that match, with or without a value.
  *
  * @typedef {object} StoredDocument
  * @property {string} id

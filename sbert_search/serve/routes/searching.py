@@ -106,6 +106,7 @@ def counts_of(facet: Facet) -> FacetCounts:
             FacetRange(low=_scalar(one.low), high=_scalar(one.high), count=one.count)
             for one in facet.ranges
         ],
+        total=facet.total,
     )
 
 
