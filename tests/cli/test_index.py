@@ -80,6 +80,12 @@ def test_build_reads_stdin_folders_and_globs(corpus: Path, write: Write, tmp_pat
     assert done.records[0]["indexed"] == 2
 
 
+def test_an_id_without_its_option_is_not_deleted(index: Path) -> None:
+    done = sbert_search("index", "delete", index, "mill", "a b")
+    assert (done.code, "Name ids by --ids: --ids 'mill,a b'" in done.err) == (2, True)
+    assert len(Index.open(index)) == 3
+
+
 def test_fields_can_be_named(write: Write, tmp_path: Path) -> None:
     source = write("odd.csv", "key,headline,story,year", "k1,Mill,Water turns it,1999")
     out = tmp_path / "my.index"

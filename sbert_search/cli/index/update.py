@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -174,7 +175,7 @@ def upsert(ctx: click.Context, /, path: Path, as_json: bool, **_: object) -> Non
     _update(ctx, path, "upsert", as_json)
 
 
-@click.command()
+@click.command(context_settings={"allow_extra_args": True})
 @index_folder
 @click.option("--ids", metavar="A,B,...", help="Ids of the documents to delete.")
 @click.option("--ids-file", type=click.File("rb"), help='File with one id per line; "-": stdin.')
@@ -184,7 +185,10 @@ def upsert(ctx: click.Context, /, path: Path, as_json: bool, **_: object) -> Non
     help="Filter of the documents to delete, such as \"year < 2000 AND kind = 'note'\".",
 )
 @shared_options("wait", "quiet", "json")
+@click.pass_context
 def delete(
+    ctx: click.Context,
+    /,
     path: Path,
     ids: str | None,
     ids_file: BinaryIO | None,
@@ -201,6 +205,8 @@ def delete(
     from sbert_search.index.index import Index
     from sbert_search.text.ids import read_ids
 
+    if ctx.args:
+        raise click.UsageError(f"Name ids by --ids: --ids {shlex.quote(','.join(ctx.args))}")
     if sum(option is not None for option in (ids, ids_file, where)) != 1:
         raise click.UsageError("Say what to delete with one of --ids, --ids-file and --where.")
     doc_ids = None if ids is None else ids.split(",")

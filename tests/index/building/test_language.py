@@ -76,3 +76,22 @@ def test_a_synced_folder_gives_the_language_of_a_new_index(tmp_path: Path) -> No
     assert "German" not in made.err
     index = Index.open(tmp_path / "english")
     assert index.state.manifest.lexical == LexicalSettings()
+
+
+@pytest.mark.thorough
+def test_the_default_model_is_said_to_be_for_english(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.txt").write_text(GERMAN[0])
+    build = ("index", "build", tmp_path / "a.txt", "--out")
+    said = sbert_search(*build, tmp_path / "named", "--language", "german").err
+    assert "The default model is for English. To search German by meaning, choose" in said
+    assert "--model intfloat/multilingual-e5-small --query-prompt 'query: '" in said
+    for language in ("english", "none"):
+        made = sbert_search(*build, tmp_path / language, "--language", language)
+        assert (made.code, "for English" in made.err) == (0, False)
+    capsys.readouterr()
+    Index.from_texts(GERMAN, model="hashing", language="german")
+    assert "for English" not in capsys.readouterr().err
+    Index.from_texts(GERMAN, language="german", out=tmp_path / "python")
+    assert 'prompts={"query": "query: "' in capsys.readouterr().err
