@@ -20,6 +20,7 @@ from sbert_search.cli.options.shared import (
     joined,
     model_options,
     options_of,
+    prompt_options,
     shared_options,
 )
 from sbert_search.errors import ConfigError, install
@@ -106,6 +107,7 @@ _LIMITS = {  # options by field
 @click.option(
     "--embed", multiple=True, metavar="MODEL", help="Serve another embedding model; repeatable."
 )
+@prompt_options
 @_rerank_options
 @click.option(
     "--predict",
@@ -234,12 +236,14 @@ def _settings(ctx: click.Context, **more: Any) -> ServeSettings:
     from sbert_search.serve.state import ServeSettings
 
     params, hardware = ctx.params, model_options(ctx)
+    prompts = hardware.pop("prompts", None)  # of --embed; an index keeps those of its model
     return ServeSettings(
         indexes=named_indexes(params["indexes"]),
         rerankers=params["rerank"],
         rerank_windows=params["rerank_windows"],
         index_model=params["model"],
         options=hardware,
+        prompts=prompts,
         quick=not given(ctx) & hardware.keys(),
         allow_inexact=params["allow_inexact"],
         **more,

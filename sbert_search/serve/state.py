@@ -183,6 +183,7 @@ class ServeSettings:
 
     indexes: Mapping[str, Path]  # folders, by the names that requests use
     models: Sequence[str] = ()  # names or folders of embedding models, besides those of indexes
+    prompts: Mapping[str, str] | None = None  # of ``models``; None: their own
     rerankers: Sequence[str] = ()  # names or folders of cross-encoders; searches use the first
     classifiers: Sequence[str] = ()  # names or folders of models that classify texts
     rerank_windows: int = 4  # most windows of a text that is too long for the reranker
@@ -218,7 +219,8 @@ def open_served(settings: ServeSettings) -> Served:
     for model_name in settings.models:
         from sbert_search.embed.embedder import open_embedder
 
-        embedder = open_embedder(model_name, **settings.options)
+        options: EmbedderOptions = {**settings.options, "prompts": settings.prompts}
+        embedder = open_embedder(model_name, **options)
         if not any(_is_same(embedder, served) for served in embedders.values()):
             shown = _free_name(model_name, embedders)
             embedders[shown] = ServedEmbedder(shown, embedder, settings.limits, metrics)

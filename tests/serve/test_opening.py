@@ -64,6 +64,28 @@ def test_a_reranker_beside_the_engine_onnx_is_computed_by_torch(tmp_path: Path) 
         served.queue.close()
 
 
+def test_prompts_are_for_the_models_that_no_index_names(tmp_path: Path) -> None:
+    tiny_bi_encoder(tmp_path / "tokens").save(tmp_path / "model")
+    model = str(tmp_path / "model")
+    options: EmbedderOptions = {**FP32, "prompts": {"query": "a "}}
+    Index.from_texts(TEXTS[:2], model=model, out=tmp_path / "i", **options)
+    settings = ServeSettings(
+        indexes={"i": tmp_path / "i"},
+        models=[model],
+        prompts={"query": "red "},
+        tokens=AccessTokens({}),
+        options=FP32,
+        quick=False,
+    )
+    served = open_served(settings)
+    try:
+        prompts = [one.identity.prompts for one in served.embedders.values()]
+        assert prompts == [{"query": "a "}, {"query": "red "}]
+    finally:
+        for one in served.models:
+            one.queue.close()
+
+
 def test_models_of_the_same_name_are_all_served(tmp_path: Path) -> None:
     models, rerankers = tmp_path / "models", tmp_path / "rerankers"
     for folder, pooling in (("a", "cls"), ("b", "mean")):

@@ -357,15 +357,15 @@ embedder_options = shared_options("model", "device", "engine", "precision", "cal
 document_prompt: Decorator = click.option(
     "--document-prompt",
     metavar="TEXT",
-    help='Text to put before each document, such as "passage: " for E5; an index keeps it.  '
-    "[default: that of the model]",
+    help='Text to put before each document, such as "passage: " for E5.  '
+    "[default: that of the model or index]",
 )
 prompt_options = joined(
     click.option(
         "--query-prompt",
         metavar="TEXT",
-        help='Text to put before each query, such as "query: " for E5; an index keeps it.  '
-        "[default: that of the model]",
+        help='Text to put before each query, such as "query: " for E5.  '
+        "[default: that of the model or index]",
     ),
     document_prompt,
 )
