@@ -31,6 +31,16 @@ class SameAsReference:
         """Make a small reference model with odd sizes."""
         raise NotImplementedError
 
+    def compare(
+        self, folder: Path, lengths: tuple[int, ...], *, gradients: bool, **sizes: Any
+    ) -> None:
+        """Compare a model of other sizes with its copy on random texts."""
+        model = random_parameters(self.make(**sizes))
+        encoder, tokens = our_copy(model, folder / "theirs"), random_batch(lengths, self.segments)
+        assert_same_states(model, encoder, tokens)
+        if gradients:
+            assert_same_gradients(model, encoder, tokens, folder / "gradients")
+
     @pytest.fixture
     def pair(self, tmp_path: Path) -> tuple[Any, Encoder]:
         model = random_parameters(self.make())

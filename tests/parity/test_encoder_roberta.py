@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import pytest
 from transformers import RobertaConfig, RobertaModel, XLMRobertaConfig, XLMRobertaModel
 
 from tests.parity import family
@@ -34,3 +36,11 @@ class TestRoberta(family.SameAsReference):
 
 class TestXlmRoberta(TestRoberta):
     classes = (XLMRobertaConfig, XLMRobertaModel)
+
+    # Heads are 64 wide, or 32 in the models of 12 layers of width 384.
+    @pytest.mark.parametrize(("length", "heads"), [(64, 4), (127, 2), (300, 4), (512, 2), (512, 4)])
+    def test_the_published_heads_and_positions(
+        self, tmp_path: Path, length: int, heads: int
+    ) -> None:
+        sizes = {"hidden_size": 128, "num_attention_heads": heads, "max_position_embeddings": 514}
+        self.compare(tmp_path, (length, 1, 70), gradients=True, **sizes)
