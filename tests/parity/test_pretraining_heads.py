@@ -16,50 +16,9 @@ from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.logit_losses import replaced_token_loss, token_cross_entropy
 from sbert_search.models.pretraining import MaskedBatch, MaskedLanguageModel
 from sbert_search.models.replaced_token_detection import GENERATOR, ReplacedTokenModel
-from tests.models.tiny import TOKENS, tiny_encoder, tiny_tokenizer
+from tests.models.tiny import FAMILIES, TOKENS, tiny_encoder, tiny_tokenizer
 
 LENGTHS = (12, 7, 20)
-FAMILIES: dict[str, dict[str, Any]] = {
-    "bert": {"pooler": True},
-    "roberta": {"layout": "roberta", "position_offset": 1, "token_type_vocab": 1},
-    "xlm-roberta": {"layout": "xlm-roberta", "position_offset": 1, "token_type_vocab": 1},
-    "mpnet": {
-        "layout": "mpnet",
-        "pad_id": 1,
-        "position_offset": 2,
-        "token_type_vocab": 0,
-        "position_buckets": 32,
-    },
-    "modernbert": {
-        "layout": "modernbert",
-        "gated": True,
-        "pre_norm": True,
-        "has_biases": False,
-        "position_embeddings": False,
-        "token_type_vocab": 0,
-        "rotary_base": 160_000.0,
-        "global_every": 3,
-        "local_reach": 3,
-        "local_rotary_base": 10_000.0,
-    },
-    "albert": {
-        "layout": "albert",
-        "embedding_size": 8,
-        "layer_groups": 1,
-        "activation": "gelu_tanh",
-        "pooler": True,
-    },
-    "distilbert": {"layout": "distilbert", "token_type_vocab": 0},
-    "electra": {"layout": "electra", "embedding_size": 8},
-    "deberta": {
-        "layout": "deberta",
-        "position_embeddings": False,
-        "token_type_vocab": 0,
-        "attention_terms": ("c2c", "c2p", "p2c"),
-        "relative_positions": 32,
-        "key_bias": False,
-    },
-}
 PAIRED = ("bert", "albert")
 
 

@@ -40,6 +40,7 @@ from tests.models.tiny import (
     tiny_encoder,
     tiny_tokenizer,
 )
+from tests.parity.folders import bare
 from tests.train.small import unlike
 
 DRAW = np.random.default_rng(5)
@@ -222,6 +223,26 @@ def test_a_run_that_is_resumed_ends_in_the_same_model(
     train_bi_encoder(recipe, tmp_path / "cut", resume=True)
     whole, cut = (tmp_path / name / "model" / "model.safetensors" for name in ("whole", "cut"))
     assert whole.read_bytes() == cut.read_bytes()
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("family", ["mpnet", "xlm-roberta", "modernbert"])
+def test_a_published_family_is_fine_tuned_and_a_stopped_run_loses_no_bit(
+    given: dict[str, Path], tmp_path: Path, family: str
+) -> None:
+    start = bare(tmp_path / "start", family)
+    settings = [f"model={start}", "budget.steps=4", "checkpoint.every=2"]
+    recipe = recipe_of(given, "mnrl-nli", "nli", *settings)
+    _, cut = (train_bi_encoder(recipe, tmp_path / name) for name in ("whole", "cut"))
+    shutil.rmtree(cut.last)
+    train_bi_encoder(recipe, tmp_path / "cut", resume=True)
+    assert not unlike(tmp_path / "whole", tmp_path / "cut")
+    trained = Embedder(tmp_path / "cut" / "model", precision="fp32")
+    library = SentenceTransformer(str(tmp_path / "cut" / "model"), device="cpu")
+    np.testing.assert_allclose(trained.encode(TEXTS), library.encode(TEXTS), atol=2e-6)
+    assert (trained.identity.engine, trained.identity.architecture) == ("native", family)
+    changed = trained.identity.differences(Embedder(start, precision="fp32").identity)
+    assert [line.partition(":")[0] for line in changed][:1] == ["weights_sha256"]
 
 
 def test_a_dev_file_that_has_changed_is_refused(given: dict[str, Path], tmp_path: Path) -> None:

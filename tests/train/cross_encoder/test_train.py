@@ -24,6 +24,7 @@ from sbert_search.train.data.pair_dataset import relevance_rows
 from sbert_search.train.loop.log import read_log
 from sbert_search.train.recipe import load_recipe
 from tests.models.tiny import tiny_bi_encoder, tiny_encoder, tiny_tokenizer
+from tests.parity.folders import bare
 from tests.train.small import unlike
 
 WORDS = ["cat", "dog", "mat", "sun", "red", "far", "sat", "ran"]
@@ -193,7 +194,9 @@ def test_a_limit_is_for_training_rows_only(start: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_a_killed_run_ends_with_the_same_weights(start: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("family", ["bert", "mpnet", "xlm-roberta", "modernbert"])
+def test_a_killed_run_ends_with_the_same_weights(family: str, tmp_path: Path) -> None:
+    start = bare(tmp_path / "start", family)
     data = files(tmp_path, lambda row: row | {"score": 5.0 * row["alike"]})
     whole = recipe(start, data, task="scores", loss="bce", budget={"steps": 6})
     train_cross_encoder(whole, tmp_path / "whole")

@@ -36,6 +36,9 @@ from sbert_search.train.loop.loop import Result
 from sbert_search.train.pretrain import PretrainRecipe, build, pretrain
 from sbert_search.train.pretraining_data import prepare
 from sbert_search.train.recipe import load_recipe, shipped_recipes
+from tests.models.tiny import FAMILIES as SHAPES
+from tests.models.tiny import tiny_encoder
+from tests.train.small import unlike
 from tests.train.words import write_texts, write_vocabulary
 
 SIZES = ("tiny", "mini", "small", "base")
@@ -105,6 +108,24 @@ def test_each_family_trains_and_its_checkpoint_goes_on(name: str, tmp_path: Path
     onward = small_recipe("continue", tmp_path, f"init_from={folder}")
     again = pretrain(onward, tmp_path / "again")
     assert json.loads((again.last / "model" / "config.json").read_text())["model_type"] == name
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("family", ["mpnet", "xlm-roberta", "modernbert"])
+def test_a_published_family_is_trained_on_and_a_stopped_run_loses_no_bit(
+    family: str, tmp_path: Path
+) -> None:
+    recipe = small_recipe("bert", tmp_path)  # writes the words and the texts
+    tokenizer = TextTokenizer.from_folder(tmp_path / "vocabulary", 32)
+    shape = {"vocab_size": tokenizer.vocab_size, "max_positions": recipe.model.max_positions}
+    MaskedLanguageModel(tiny_encoder(**shape, **SHAPES[family]), tokenizer).save(tmp_path / "m")
+    settings = (f"init_from={tmp_path / 'm'}", "checkpoint.every=2")
+    recipe = small_recipe("continue", tmp_path, *settings)
+    whole, cut = (pretrain(recipe, tmp_path / name) for name in ("whole", "cut"))
+    assert json.loads((whole.last / "model" / "config.json").read_text())["model_type"] == family
+    shutil.rmtree(cut.last)
+    assert pretrain(recipe, tmp_path / "cut", resume=True).state.step == 4
+    assert not unlike(tmp_path / "whole", tmp_path / "cut")
 
 
 def test_a_roberta_takes_the_padding_id_of_its_tokenizer(tmp_path: Path) -> None:
