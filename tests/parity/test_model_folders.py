@@ -160,13 +160,31 @@ def test_lengths_that_cannot_be_kept_are_refused(
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_scores_equal_the_library(tmp_path: Path, family: str) -> None:
-    folder = bare(tmp_path, family, "ForSequenceClassification", num_labels=3)
-    expected = CrossEncoder(str(folder), device="cpu").predict(PAIRS)
-    for engine in ENGINES:
-        ours = Reranker(folder, device="cpu", engine=engine, precision="fp32")
+    folder = bare(tmp_path / "bare", family, "ForSequenceClassification", num_labels=3)
+    library = CrossEncoder(str(folder), device="cpu")
+    library.save(str(tmp_path / "listed"))  # with modules.json
+    expected = library.predict(PAIRS)
+    for name, engine in itertools.product(("bare", "listed"), ENGINES):
+        ours = Reranker(tmp_path / name, device="cpu", engine=engine, precision="fp32")
         by_library = engine != "native" or family in BY_LIBRARY
         assert ours.identity.engine == ("sentence-transformers" if by_library else "native")
         np.testing.assert_allclose(ours.predict(PAIRS), expected, atol=TOLERANCE, rtol=TOLERANCE)
+
+
+def test_a_modernbert_can_read_the_mean_of_the_states(tmp_path: Path) -> None:
+    """As gte-reranker-modernbert-base does; both ways."""
+    mean = {"classifier_pooling": "mean", "num_labels": 1}
+    folder = bare(tmp_path / "bare", "modernbert", "ForSequenceClassification", **mean)
+    expected = CrossEncoder(str(folder), device="cpu").predict(PAIRS)
+    OurCrossEncoder.load(folder).save(tmp_path / "saved")
+    again = CrossEncoder(str(tmp_path / "saved"), device="cpu").predict(PAIRS)
+    ours = Reranker(tmp_path / "saved", device="cpu", precision="fp32")
+    assert ours.identity.engine == "native"
+    for scores in (ours.predict(PAIRS), again):
+        np.testing.assert_allclose(scores, expected, atol=TOLERANCE, rtol=TOLERANCE)
+    edit(folder, "config.json", classifier_pooling="cls")
+    first = Reranker(folder, device="cpu", precision="fp32").predict(PAIRS)
+    assert np.abs(first - expected).max() > 1e-3
 
 
 @pytest.mark.parametrize("changes", [{"pooler_hidden_act": "relu"}, {"embedding_size": 8}])
