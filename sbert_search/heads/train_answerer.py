@@ -221,7 +221,7 @@ class _Answering(HeadTask[Question, QuestionAnswerer]):
         windows = WindowRows.of(model, rows, self.config)
         table, targets = windows.table, windows.targets(rows)
         if recipe.tune != "full":
-            train_only(model, [*model.out.parameters()])
+            train_only(model, [*model.inner.parameters(), *model.out.parameters()])
         super().__init__(recipe, model, rows, table, targets, n_states=table.lengths)
 
     def frozen_inputs(self, rows: Rows, states: Tensor) -> HeadInputs:

@@ -189,7 +189,8 @@ class _Tagging(HeadTask[TaggedTokens, TokenClassifier]):
         self.weights = class_weights(recipe.class_weights, "class", model.labels, flat)
         self.crf = [] if model.crf is None else [*model.crf.parameters()]
         if recipe.tune != "full":
-            train_only(model, [*model.out.parameters(), *self.crf])
+            head = [*model.inner.parameters(), *model.out.parameters()]
+            train_only(model, [*head, *self.crf])
         super().__init__(recipe, model, rows, self.word_rows.table, flat, self.n_terms)
 
     def inputs(self, rows: Rows) -> HeadInputs:

@@ -24,6 +24,7 @@ from sbert_search.heads import adversarial
 from sbert_search.heads.adversarial import AdversarialConfig
 from sbert_search.models.encoder.encoder import Encoder
 from sbert_search.models.encoder.packed import PackedTokens
+from sbert_search.models.heads import SEQUENCE_HEADS
 from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.models.side_file import SideFile, read_side_file, write_side_file
 from sbert_search.models.token_classifier import PerTokenModel, QuestionAnswerer, TokenClassifier
@@ -276,7 +277,7 @@ class FrozenClassifier(nn.Module):
     """A classifier whose encoder is frozen; its head, or a linear layer in its place, is trained.
 
     The linear layer, ``probe``, starts with the weights of the classifier's last layer; it is
-    trained if ``is_probe``, and else both layers of the head are.
+    trained if ``is_probe``, and else the layers of the head are.
     """
 
     def __init__(self, classifier: SequenceClassifier, *, probe: bool) -> None:
@@ -284,7 +285,8 @@ class FrozenClassifier(nn.Module):
         self.classifier = classifier
         self.probe = nn.Linear(classifier.out.in_features, classifier.out.out_features)
         self.probe.load_state_dict(classifier.out.state_dict())
-        head = [*classifier.inner.parameters(), *classifier.out.parameters()]
+        layers = (classifier.inner, classifier.norm, classifier.out)
+        head = [each for layer in layers for each in layer.parameters()]
         self.is_probe = probe
         train_only(self, [*self.probe.parameters()] if probe else head)
 
@@ -335,6 +337,12 @@ class HeadTask(Generic[T, M]):
         n_states: NDArray[np.int64],
         trained: nn.Module | None = None,
     ) -> None:
+        layout = model.encoder.config.layout
+        if recipe.tune == "probe" and SEQUENCE_HEADS[layout].norm is not None:
+            raise ConfigError(
+                f"tune is 'probe', but heads of the layout {layout!r} have a norm, so no logits of "
+                "them are linear; set tune=head or tune=full, or name another model."
+            )
         self.model: M = model
         self.recipe, self.rows, self.table = recipe, rows, table
         self.targets, self.n_states, self.lengths = targets, n_states, table.lengths

@@ -134,13 +134,9 @@ class SequenceClassifier(HeadModel):
         linear layer and an activation before ``out``. This method sets that layer so that it only
         scales and shifts the states into a range in which the activation is almost linear. It sets
         ``out`` so that it undoes scale and shift and applies ``layer``. So transformers computes
-        the same logits from the saved model.
+        the same logits from the saved model. A head with a norm cannot be linear.
         """
-        if self.layout.norm is not None:
-            raise ModelError(
-                f"The head of the layout {self.encoder.config.layout!r} has a norm, so its logits "
-                "cannot be linear; train the whole model, or name a model of another architecture."
-            )
+        assert self.layout.norm is None
         scale, shift = LINEAR_RANGES[self.layout.activation]
         self.inner.weight.copy_(scale * torch.eye(len(self.inner.weight)))
         self.inner.bias.fill_(shift)

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from sbert_search.errors import ModelError
-from sbert_search.models.encoder.encoder import Encoder
+from sbert_search.models.encoder.encoder import Encoder, norm_of
 from sbert_search.models.encoder.layouts import LAYOUTS
 from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.head_model import HeadModel, start_encoder, with_pooler
@@ -25,9 +24,12 @@ from sbert_search.text.tokens.tokenizer import TextTokenizer
 
 
 class PerTokenModel(HeadModel):
-    """An encoder without a pooler and one linear layer, which gives logits for each token."""
+    """An encoder without a pooler and a linear layer, which gives logits for each token.
 
-    OUT: ClassVar[str]  # published name of the linear layer
+    Heads with a norm, such as ModernBERT's, have the other layers of `SequenceHead` before it.
+    """
+
+    OUT: ClassVar[str]  # published name of the linear layer in heads without a norm
 
     def __init__(
         self,
@@ -39,16 +41,19 @@ class PerTokenModel(HeadModel):
         side: SideFile | None = None,
     ) -> None:
         self.side = SideFile() if side is None else side
-        if SEQUENCE_HEADS[encoder.config.layout].norm is not None:
-            raise ModelError(
-                f"Heads of tokens are not supported for the layout {encoder.config.layout!r}, "
-                "which has more layers in them; name a model of another architecture."
-            )
         encoder = with_pooler(encoder, False)
         super().__init__(encoder, tokenizer, labels=labels, segments=segments, side=self.side)
-        self.dropout = nn.Dropout(encoder.config.hidden_dropout)
-        self.out = nn.Linear(encoder.config.hidden_size, len(self.labels))
-        fill_fresh(self.out, encoder.config)
+        config, self.layout = encoder.config, SEQUENCE_HEADS[encoder.config.layout]
+        self.dropout = nn.Dropout(config.hidden_dropout)
+        self.inner = nn.Sequential()  # layers before ``out``, in a head with a norm
+        if self.layout.norm is not None:
+            dense = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
+            fill_fresh(dense, config)
+            self.inner = nn.Sequential(
+                dense, self.layout.activation(), norm_of(config, config.hidden_size)
+            )
+        self.out = nn.Linear(config.hidden_size, len(self.labels))
+        fill_fresh(self.out, config)
 
     @property
     def needs_only_starts(self) -> bool:
@@ -66,17 +71,24 @@ class PerTokenModel(HeadModel):
 
     def classify(self, states: Tensor) -> Tensor:
         """Compute logits, float32 (n, labels), from hidden states (n, hidden)."""
-        logits: Tensor = self.out(self.dropout(states).to(self.out.weight.dtype))
+        logits: Tensor = self.out(self.inner(self.dropout(states).to(self.out.weight.dtype)))
         return logits
 
     def _layers(self) -> dict[str, nn.Module]:
-        return {self.OUT: self.out}
+        _, out = self._published(self.encoder.config.layout)
+        layers: dict[str, nn.Module] = {out: self.out}
+        if self.layout.dense is not None and self.layout.norm is not None:
+            dense, _, norm = self.inner
+            layers |= {self.layout.dense: dense, self.layout.norm: norm}
+        return layers
 
     @classmethod
     def _published(cls, layout: str) -> tuple[str, str]:
-        if layout not in LAYOUTS or SEQUENCE_HEADS[layout].norm is not None:
+        if layout not in LAYOUTS:
             return "", cls.OUT
-        return LAYOUTS[layout].architecture.removesuffix("Model") + cls.TASK, cls.OUT
+        head = SEQUENCE_HEADS[layout]
+        out = cls.OUT if head.norm is None else head.out
+        return LAYOUTS[layout].architecture.removesuffix("Model") + cls.TASK, out
 
     @classmethod
     def start(

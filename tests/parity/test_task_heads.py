@@ -12,6 +12,7 @@ import torch
 import transformers
 from torch import Tensor, nn
 
+from sbert_search.errors import ModelError
 from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.logit_losses import (
     IGNORED,
@@ -29,7 +30,10 @@ from tests.parity.folders import bare
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-FAMILIES = ("bert", "roberta", "xlm-roberta", "mpnet", "albert", "distilbert", "electra", "deberta")
+FAMILIES = (
+    *("bert", "roberta", "xlm-roberta", "mpnet", "modernbert"),
+    *("albert", "distilbert", "electra", "deberta"),
+)
 EQUAL, ODD = (9, 9, 9, 9), (7, 1, 19, 7, 3, 19)
 LABELS = ["O", "B-LOC", "I-LOC"]
 Model = SequenceClassifier | PerTokenModel
@@ -227,3 +231,10 @@ def test_folders_load_both_ways(
     assert again.labels == ours.labels
     if isinstance(again, SequenceClassifier) and isinstance(ours, SequenceClassifier):
         assert again.kind == ours.kind == name
+
+
+@pytest.mark.parametrize("name", ["class", "tag", "qa"])
+def test_another_activation_in_a_head_is_refused(task: Task, name: str, tmp_path: Path) -> None:
+    folder = bare(tmp_path, "modernbert", f"For{task.theirs}", classifier_activation="relu")
+    with pytest.raises(ModelError, match="classifier_activation is 'relu', and the native"):
+        task.ours.load(folder)

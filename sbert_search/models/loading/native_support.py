@@ -101,10 +101,11 @@ def why_no_native_head(folder: ModelFolder, architecture: str) -> str | None:
         return reason
     if folder.transformer.get("architectures") != [architecture]:
         return f"its architecture is {folder.transformer.get('architectures')}"
-    for head in SEQUENCE_HEADS.values():
-        stated = folder.transformer.get(head.activation_key) or "gelu"
-        if head.architecture == architecture and stated != "gelu":
-            return f"{head.activation_key} is {stated!r}, and the native encoder supports only gelu"
+    head = SEQUENCE_HEADS[folder.description.architecture]
+    stated = folder.transformer.get(head.activation_key) or "gelu"
+    # All heads of a layout have its norm; without one, heads of tokens have no activation.
+    if (architecture == head.architecture or head.norm) and stated != "gelu":
+        return f"{head.activation_key} is {stated!r}, and the native encoder supports only gelu"
     return None
 
 

@@ -39,7 +39,7 @@ from tests.heads.training.small import (
     encoder_folder,
     write_rows,
 )
-from tests.models.tiny import TEXTS, tiny_answerer
+from tests.models.tiny import FAMILIES, TEXTS, tiny_answerer
 from tests.train.small import unlike
 
 WORDS = ["the", "sun", "far", "away", "and", "then"]
@@ -105,11 +105,18 @@ def test_a_model_is_measured_by_the_answers_that_it_predicts(
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    "settings",
-    [{}, {"tune": "head"}, {"adversarial": {"kind": "sift"}}],
-    ids=["full", "head", "adversarial"],
+    ("family", "settings"),
+    [
+        ("bert", {}),
+        ("bert", {"tune": "head"}),
+        ("bert", {"adversarial": {"kind": "sift"}}),
+        ("modernbert", {"tune": "head"}),
+    ],
 )
-def test_a_resumed_run_ends_in_the_same_bits(tmp_path: Path, settings: dict[str, Any]) -> None:
+def test_a_resumed_run_ends_in_the_same_bits(
+    tmp_path: Path, family: str, settings: dict[str, Any]
+) -> None:
+    encoder_folder(tmp_path, **FAMILIES[family])
     settings = settings | {"budget": {"steps": 6}, "checkpoint": {"every": 3, "keep": 9}}
     made = recipe(tmp_path, **settings)
     for out in ("a", "b"):

@@ -29,7 +29,7 @@ from tests.heads.training.small import (
     encoder_folder,
     write_rows,
 )
-from tests.models.tiny import WORDS
+from tests.models.tiny import FAMILIES, WORDS
 from tests.train.small import step_losses, unlike
 
 Rows = list[dict[str, Any]]
@@ -167,11 +167,18 @@ def test_a_frozen_encoder_stays_as_it_is(tmp_path: Path, tune: str, layout: str)
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    "settings",
-    [{}, {"tune": "head"}, {"adversarial": {"kind": "sift"}, "pooling": "mean"}],
-    ids=["full", "head", "adversarial"],
+    ("family", "settings"),
+    [
+        ("bert", {}),
+        ("bert", {"tune": "head"}),
+        ("bert", {"adversarial": {"kind": "sift"}, "pooling": "mean"}),
+        ("modernbert", {"tune": "head"}),
+    ],
 )
-def test_a_resumed_run_ends_in_the_same_bits(tmp_path: Path, settings: dict[str, Any]) -> None:
+def test_a_resumed_run_ends_in_the_same_bits(
+    tmp_path: Path, family: str, settings: dict[str, Any]
+) -> None:
+    encoder_folder(tmp_path, **FAMILIES[family])
     settings = settings | {"budget": {"steps": 6}, "checkpoint": {"every": 3, "keep": 9}}
     made = recipe(tmp_path, **settings)
     for out in ("a", "b"):

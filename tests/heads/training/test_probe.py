@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from sbert_search.train.recipe import load_recipe
 from tests.heads.training import test_answer, test_tag
 from tests.heads.training.small import QUICK, encoder_folder, write_rows
 from tests.heads.training.test_classify import labelled, texts
-from tests.models.tiny import tiny_encoder, tiny_tokenizer
+from tests.models.tiny import FAMILIES, tiny_encoder, tiny_tokenizer
 from tests.train.small import unlike
 
 Matrix = NDArray[np.float32]
@@ -264,3 +265,16 @@ def test_a_few_labelled_texts_suffice(tmp_path: Path) -> None:
     assert predictor.labels == ("cat", "dog")
     found = [each.label for each in predictor.classify([text for text, _ in rows[64:]])]
     assert np.mean([a == b for a, (_, b) in zip(found, rows[64:], strict=True)]) > 0.6
+
+
+@pytest.mark.parametrize("task", ["classify", "tag", "qa"])
+def test_a_head_with_a_norm_is_no_probe(tmp_path: Path, task: str) -> None:
+    """As the heads of ModernBERT, which no weights make linear."""
+    encoder_folder(tmp_path, **FAMILIES["modernbert"])
+    trains: dict[str, Callable[[], object]] = {
+        "classify": lambda: train_classifier(probe(tmp_path), tmp_path / "run"),
+        "tag": lambda: train_tagger(test_tag.recipe(tmp_path, tune="probe"), tmp_path / "run"),
+        "qa": lambda: train_answerer(test_answer.recipe(tmp_path, tune="probe"), tmp_path / "run"),
+    }
+    with pytest.raises(ConfigError, match=r"heads of the layout 'modernbert' have a norm.*head"):
+        trains[task]()

@@ -28,6 +28,7 @@ from tests.heads.training.small import (
     encoder_folder,
     write_rows,
 )
+from tests.models.tiny import FAMILIES
 from tests.train.small import unlike
 
 
@@ -76,11 +77,19 @@ def test_entities_are_learned_and_transformers_computes_the_emissions(
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    "settings",
-    [{"crf": True}, {"tune": "head"}, {"adversarial": {"kind": "smart"}}],
-    ids=["crf", "head", "adversarial"],
+    ("family", "settings"),
+    [
+        ("bert", {"crf": True}),
+        ("bert", {"tune": "head"}),
+        ("bert", {"adversarial": {"kind": "smart"}}),
+        ("modernbert", {"crf": True}),
+        ("modernbert", {"tune": "head"}),
+    ],
 )
-def test_a_resumed_run_ends_in_the_same_bits(tmp_path: Path, settings: dict[str, Any]) -> None:
+def test_a_resumed_run_ends_in_the_same_bits(
+    tmp_path: Path, family: str, settings: dict[str, Any]
+) -> None:
+    encoder_folder(tmp_path, **FAMILIES[family])
     settings = settings | {"budget": {"steps": 6}, "checkpoint": {"every": 3, "keep": 9}}
     made = recipe(tmp_path, **settings)
     for out in ("a", "b"):
