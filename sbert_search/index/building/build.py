@@ -55,6 +55,8 @@ from sbert_search.index.storage.manifest import (
 from sbert_search.index.store import IndexStore
 from sbert_search.index.upkeep.merge_policy import SEGMENT_ROWS
 from sbert_search.index.writer import IndexWriter
+from sbert_search.models.encoder.config import flops_per_token
+from sbert_search.models.encoder.layouts import known_settings
 from sbert_search.models.loading.resolve import PACKAGED_NAMES
 from sbert_search.records import Document
 from sbert_search.text.documents import CorpusReader, ReadBatch, Reject, Survey
@@ -308,7 +310,27 @@ def build_from(
                 require_agreement(stored, embedder, allow_inexact=None)
                 require_mixable(stored, embedder)
             note(f"{out}: resuming at row {cursor.rows:,} of {survey.rows:,}.")
+        elif embedder and survey.dim is None:
+            _note_long_passages(embedder, settings)
         return write(writer, embedder, cursor)
+
+
+_SHORT = 512  # tokens that most models read
+
+
+def _note_long_passages(embedder: TextEmbedder, settings: BuildSettings) -> None:
+    """Say what passages cost that are as long as a model of long texts reads."""
+    longest, cost = embedder.max_len, ""
+    if longest < 2 * _SHORT or settings.chunk_tokens or settings.on_truncate != "chunk":
+        return
+    folder = embedder.opened.folder if isinstance(embedder, Embedder) else None
+    if folder is not None and (config := known_settings(folder.transformer)) is not None:
+        times = flops_per_token(config, longest) / flops_per_token(config, _SHORT)
+        cost = f"; per token, these take {times:.1f} times the work of passages of {_SHORT} tokens"
+    note(
+        f"{embedder.identity.name} reads {longest:,} tokens, so a passage has up to {longest:,}, "
+        f"and one vector{cost}. --chunk-tokens {_SHORT} (chunk_tokens={_SHORT}) makes shorter ones."
+    )
 
 
 def _built_before(out: Path, finished: Manifest, empty: Manifest) -> IngestReport:

@@ -509,15 +509,20 @@ def encoder_settings(path: Path, keys: Keys) -> EncoderConfig:
         raise ModelError(f"{path}: {error}") from error
 
 
-def most_positions(keys: Mapping[str, object]) -> int | None:
-    """Most tokens of a text by a ``config.json``; None if there is no limit or it is unknown."""
+def known_settings(keys: Mapping[str, object]) -> EncoderConfig | None:
+    """Return the settings of a ``config.json``; None if `Encoder` does not implement them."""
     if str(keys.get("model_type")) not in LAYOUTS:
         return None
     try:
-        config = from_settings(keys)
+        return from_settings(keys)
     except ConfigError:
         return None
-    return config.max_positions if config.position_embeddings else None
+
+
+def most_positions(keys: Mapping[str, object]) -> int | None:
+    """Most tokens of a text by a ``config.json``; None if there is no limit or it is unknown."""
+    config = known_settings(keys)
+    return config.max_positions if config and config.position_embeddings else None
 
 
 def from_settings(keys: Mapping[str, object]) -> EncoderConfig:

@@ -15,6 +15,7 @@ from sbert_search.index.building.build import BuildSettings
 from sbert_search.index.building.settings import ReadSettings
 from sbert_search.index.index import Index
 from tests.cli.process import sbert_search
+from tests.parity.folders import bare, edit
 from tests.search.corpus import write_jsonl
 
 LONG = "# Mill\n\nOne two three. Four five six. Seven eight nine.\n\n# Wind\n\nTen eleven twelve."
@@ -124,3 +125,25 @@ def test_the_command_line_splits_and_says_so(tmp_path: Path) -> None:
     assert "split into passages of at most 6 tokens, 2 of them shared" in shown
     record = json.loads(sbert_search("index", "info", tmp_path / "i", "--json").out)
     assert (record["chunk_tokens"], record["chunk_overlap"]) == (6, 2)
+
+
+def test_a_model_of_long_texts_reads_them_whole_and_the_cost_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = bare(tmp_path / "model", "modernbert", max_position_embeddings=8192)
+    edit(model, "tokenizer_config.json", model_max_length=8192)
+    rows = [{"_id": "long", "text": "The cat sat on the mat, and then a dog ran far away. " * 150}]
+    index = Index.build(rows, out=tmp_path / "whole", model=str(model), precision="fp32")
+    # Operations of a token: 2 blocks of 4,352; 64 for each token that a layer of width 16 sees,
+    # all in the first layer and 129 in the second. (8,704 + 64 x 8,321) / (8,704 + 64 x 641).
+    told = "reads 8,192 tokens, so a passage has up to 8,192, and one vector; per token, these "
+    told += "take 10.9 times the work of passages of 512 tokens. --chunk-tokens 512 (chunk_tokens="
+    assert told in capsys.readouterr().err
+    assert index.info().passages == 1
+    (passage,) = index.state.fetch(np.array([0]))
+    assert 1024 < passage.n_tokens <= 8192
+    assert passage.lost_tokens == 0
+    options = {"model": str(model), "precision": "fp32", "chunk_tokens": 512}
+    short = Index.build(rows, out=tmp_path / "short", **options)  # type: ignore[arg-type]
+    assert "8,192" not in capsys.readouterr().err
+    assert short.info().passages > 2
