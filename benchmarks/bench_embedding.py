@@ -16,14 +16,20 @@ ONNX Runtime and OpenVINO need the extra `bench-peers` in an environment of thei
 --peer-python names: `optimum` does not work with the newest transformers. A backend that cannot be
 opened is left out, with a line that says why.
 
-With --family, only fp32 of ours and of the library's torch backend are compared, by processor time,
+With --family, we are compared with the library's torch backend in fp32 alone, by processor time,
 so that a busy machine disturbs little: on sentences, passages, and texts of 2,048 and 8,192 tokens
 if the model reads so many. SHAPE is one of `shapes.SHAPES`, with random weights. `_goal` has the
-ratio beside the one of `GOALS` that it should reach. The large product is timed likewise.
+ratio beside the one of `GOALS` that it should reach. The large product is timed likewise. Beside
+fp32, our bf16 is compared with the library, our int8 with our fp32, and the vectors of both with
+those in fp32. `_peak_memory` is that of a process which encodes the texts once in fp32, above the
+memory of weights and imports.
 """
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -73,7 +79,7 @@ def main() -> None:
     """Measure, print the figures and write the result file."""
     parser = arguments(__doc__.partition("\n")[0])
     parser.add_argument("--model", help="folder or name; default: the installed all-MiniLM-L6-v2")
-    parser.add_argument("--family", nargs="+", metavar="SHAPE|NAME=FOLDER", help="fp32 alone")
+    parser.add_argument("--family", nargs="+", metavar="SHAPE|NAME=FOLDER", help="fp32, bf16, int8")
     parser.add_argument("--long", type=int, default=LONG[-1], help="longest text of --family")
     add_peer_options(parser)
     options = parser.parse_args()
@@ -136,6 +142,9 @@ def measure_families(results: Results, families: Sequence[str], longest: int) ->
     square = torch.randn(2048, 2048)
     rate = max(processor_rate(2 * 2048**3, lambda: square @ square) for _ in range(5))
     results.add("matmul_float32", Figure(rate / 1e9, "GFLOP/s of processor time"))
+    half = square.bfloat16()
+    half_rate = max(processor_rate(2 * 2048**3, lambda: half @ half) for _ in range(5))
+    results.add("matmul_bfloat16", Figure(half_rate / 1e9, "GFLOP/s of processor time"))
     name_of_sentences, lines = sentences(100 if quick else 2000)
     source, abstracts = documents(8 if quick else 200)
     sets = {name_of_sentences: lines, source: [text.full_text for text in abstracts]}
@@ -149,6 +158,11 @@ def measure_families(results: Results, families: Sequence[str], longest: int) ->
             more = {f"{n}_tokens": [" ".join(islice(cycle(words), n))] for n in reads}
             with open_backends(results.options, "bi-encoder", folder) as peers:
                 measure_family(results, name, ours, peers[REFERENCE], sets | more, rate)
+                measure_precisions(results, name, ours, peers[REFERENCE], sets)
+            for source, texts in (sets | more).items():
+                mine, theirs = (peak_memory(kind, folder, texts) for kind in ("ours", "library"))
+                memory = Figure(mine, "MiB above weights", theirs, mine / theirs)
+                results.add(f"{name}_{source}_peak_memory", memory)
 
 
 def processor_rate(count: int, work: Callable[[], object]) -> float:
@@ -188,6 +202,38 @@ def measure_family(
         few = texts[:16]
         far = np.abs(ours.encode(few) - peer.outputs(few)).max()
         results.add(f"{name}_{source}_largest_difference", Figure(float(far), ""))
+
+
+def measure_precisions(
+    results: Results, name: str, ours: Embedder, peer: Backend, sets: dict[str, list[str]]
+) -> None:
+    """Compare bf16 with the library in fp32, int8 with our fp32, and their vectors with fp32's."""
+    for precision in ("bf16", "int8"):
+        other = Embedder(ours.identity.name, device="cpu", precision=precision)
+        for source, texts in sets.items():
+            exact = partial(processor_rate, len(texts), partial(ours.encode, texts))
+            figure = compare(
+                partial(processor_rate, len(texts), partial(other.encode, texts)),
+                exact if precision == "int8" else partial(peer.processor_rate, texts),
+                unit="texts/s of processor time",
+                repeats=repeats_of(results.options),
+            )
+            results.add(f"{name}_{source}_{precision}", figure)
+            vectors = other.encode(texts), ours.encode(texts)
+            add_cosines(results, f"{name}_{source}_{precision}", *vectors)
+
+
+def peak_memory(kind: str, folder: Path, texts: list[str]) -> float:
+    """Return the MiB that encoding takes in a process of its own, in fp32."""
+    child = Path(__file__).with_name("embedding_memory_child.py")
+    done = subprocess.run(
+        [sys.executable, str(child), kind, str(folder), "fp32"],
+        input=json.dumps(texts),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return float(json.loads(done.stdout.splitlines()[-1])["mib"])
 
 
 def measure_sts(results: Results, folder: Path, *, quick: bool) -> None:

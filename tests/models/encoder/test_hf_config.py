@@ -6,6 +6,7 @@ import pytest
 
 from sbert_search.errors import ConfigError
 from sbert_search.models.encoder.layouts import SUPPORTED, from_settings, most_positions
+from sbert_search.models.heads import POOLINGS
 
 ROBERTA = {"model_type": "roberta", "max_position_embeddings": 514}
 DEBERTA = {"model_type": "deberta", "relative_attention": True, "max_position_embeddings": 64}
@@ -54,3 +55,6 @@ def test_a_type_that_is_no_text_has_no_known_limit(kind: object) -> None:
 def test_the_docs_list_what_the_code_supports(page: str) -> None:
     docs = Path(__file__).parents[3] / "docs"
     assert SUPPORTED in (docs / page).read_text("utf-8")
+    if page == "models.md":
+        modes = ", ".join(mode for mode in POOLINGS if mode != "sum")
+        assert f"the modules Pooling ({modes}, or several), Dense and" in (docs / page).read_text()
