@@ -60,6 +60,19 @@ def test_a_layer_that_int8_spoils_stays_exact(monkeypatch: Any) -> None:
     assert len(calibrate(encoder, BATCHES).exact) == 8
 
 
+def test_a_layer_with_one_exact_and_very_large_channel_stays_exact(monkeypatch: Any) -> None:
+    """As in all-mpnet-base-v2: together, the errors of the other channels look small."""
+    encoder = small_encoder(initializer_range=0.1)
+    down = block(encoder).down
+    down.weight.data[:, 5] = 0
+    down.weight.data[3] = 0
+    down.weight.data[3, 5] = 10.0
+    block(encoder).up.weight.data[5] *= 1000
+    assert calibrate(encoder, BATCHES).exact == {"0.down"}
+    monkeypatch.setattr(calibration, "MOST_CHANNEL_NOISE", 1e30)
+    assert calibrate(encoder, BATCHES).exact == frozenset()
+
+
 def test_the_encoder_is_left_as_it_was() -> None:
     encoder = small_encoder()
     with torch.inference_mode():
