@@ -32,7 +32,7 @@ class FieldNames:
 
     Attributes:
         id: Field that holds the id. None: the first existing one of ``_id``, ``id``, ``doc_id``,
-            ``docid``.
+            ``docid``. A code that users search for can be named as text, too.
         text: Field of the text, or several, which are joined by a blank line. They are joined in
             this order, and a missing one is left out. None: the first existing one of ``text``,
             ``contents``, ``content``, ``body``, ``passage``, ``document``, ``sentence``.
@@ -42,7 +42,7 @@ class FieldNames:
             no field; a model embeds the text, unless the user gives an array of vectors.
 
     Raises:
-        ConfigError: A field is named twice.
+        ConfigError: A field is named twice, and not as id and text.
 
     Example:
         >>> rows = [{"key": "mill", "body": "A river turns the wheel."}]
@@ -60,8 +60,10 @@ class FieldNames:
         if isinstance(self.text, (tuple, list)):
             texts = tuple(self.text)
             object.__setattr__(self, "text", texts[0] if len(texts) == 1 else texts or None)
-        names = [n for n in (self.id, *self.texts, self.title, self.vector) if n is not None]
-        if (repeated := repeated_name(names)) is not None:
+        names = [*self.texts, self.title, self.vector]
+        if self.id not in self.texts:
+            names.append(self.id)
+        if (repeated := repeated_name([name for name in names if name is not None])) is not None:
             weight = if_offered(
                 "--title-weight",
                 " To weight the words of titles in lexical search, use --title-weight "
@@ -146,7 +148,7 @@ class Roles:
     title: str | None
     vector: str | None = None
     needs_text: bool = True  # whether a row without title and text is bad
-    metadata: frozenset[str] | None = None  # None: all fields not named above
+    metadata: frozenset[str] | None = None  # may name fields above, too; None: all others
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,19 +164,22 @@ class RowParts:
 
 def row_parts(row: RawRow, roles: Roles, file_name: str) -> RowParts:
     """Split a row into its parts; raises `BadRow` if it cannot be used."""
-    metadata = dict(row.values)
-    vector = metadata.pop(roles.vector, None) if roles.vector else None
-    title = _text_of(metadata.pop(roles.title, None), roles.title) if roles.title else ""
-    parts = (_text_of(metadata.pop(name, None), name) for name in roles.text)
+    values = row.values
+    vector = values.get(roles.vector) if roles.vector else None
+    title = _text_of(values.get(roles.title), roles.title) if roles.title else ""
+    parts = (_text_of(values.get(name), name) for name in roles.text)
     text = _TEXT_SEPARATOR.join(filter(None, parts))
     if roles.id is None:
         doc_id = f"{file_name}#{row.number}"
     else:
-        doc_id = checked_id(metadata.pop(roles.id, None), roles.id)
+        doc_id = checked_id(values.get(roles.id), roles.id)
     if roles.needs_text and not title and not text:
         raise BadRow(f"blank document: {_all_blank([roles.title, *roles.text])}")
-    if roles.metadata is not None:
-        metadata = {name: metadata[name] for name in metadata if name in roles.metadata}
+    if roles.metadata is None:
+        named = {roles.id, *roles.text, roles.title, roles.vector}
+        metadata = {name: value for name, value in values.items() if name not in named}
+    else:
+        metadata = {name: value for name, value in values.items() if name in roles.metadata}
     return RowParts(doc_id, title, text, _flat(metadata), vector)
 
 

@@ -70,7 +70,8 @@ def run_story(folder: Path) -> None:
         )
         assert done.returncode == 0, done.stderr
         [shown] = re.findall(r"# (\[.*\])$", program, re.MULTILINE)
-        assert agrees(shown, re.sub(r"(\.\d\d)\d*", r"\1", done.stdout)), done.stdout
+        # trained and computed in float32 or bfloat16, as the machine does it faster
+        assert json.loads(done.stdout) == pytest.approx(json.loads(shown), abs=0.05)
         assert server.stop() == 0
 
 

@@ -18,15 +18,19 @@ from sbert_search.heads.predictor import Predictor
 from sbert_search.heads.results import TextEntities, TextLabel
 from sbert_search.heads.windows import AskedText, Window, best_answer, encode_windows, words_of
 from sbert_search.models.encoder.packed import PackedTokens
-from sbert_search.models.side_file import SideFile
+from sbert_search.models.sequence_classifier import SequenceClassifier
+from sbert_search.models.side_file import Pooling, SideFile
 from sbert_search.models.token_classifier import QuestionAnswerer
 from tests.models.tiny import (
+    FAMILIES,
     PAIRS,
     TEXTS,
     tiny_answerer,
     tiny_bi_encoder,
     tiny_classifier,
+    tiny_encoder,
     tiny_tagger,
+    tiny_tokenizer,
 )
 from tests.parity.folders import bare
 
@@ -52,6 +56,23 @@ def test_classes_equal_those_of_transformers(tmp_path: Path) -> None:
         assert own.label == max(theirs, key=theirs.__getitem__)
         assert own.to_row() == {"label": own.label, "score": own.score}
     assert len({label.label for label in [*found(TEXTS), *found(PAIRS)]}) > 1
+
+
+@pytest.mark.parametrize("unit_length", [False, True])
+@pytest.mark.parametrize("pooling", ["cls", "mean", "max"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_pooling_of_every_family_in_bf16(
+    tmp_path: Path, family: str, pooling: Pooling, unit_length: bool
+) -> None:
+    encoder = tiny_encoder(initializer_range=0.3, **FAMILIES[family])
+    side = SideFile(pooling=pooling, unit_length=unit_length)
+    model = SequenceClassifier(encoder, tiny_tokenizer(tmp_path), labels=("no", "yes"), side=side)
+    model.save(tmp_path / "saved")
+    exact, rounded = (
+        Predictor(tmp_path / "saved", device="cpu", precision=precision).logits(TEXTS)
+        for precision in ("fp32", "bf16")
+    )
+    np.testing.assert_allclose(rounded, exact, atol=0.05 * np.abs(exact).max())
 
 
 def test_temperature_threshold_and_kinds(tmp_path: Path) -> None:

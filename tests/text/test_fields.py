@@ -130,9 +130,20 @@ def test_chosen_metadata_have_the_order_of_the_row(tmp_path: Path) -> None:
     assert list(document.metadata) == names
 
 
+def test_a_field_may_be_text_and_also_id_or_metadata(tmp_path: Path) -> None:
+    row = {"sku": "XR-500B", "name": "Drill", "kind": "tool", "price": 9}
+    path = lines(tmp_path / "a.jsonl", [row])
+    fields = FieldNames(id="sku", text=("name", "kind", "sku"))
+    (document,) = read(path, fields=fields, metadata_fields=["sku", "kind", "price"])
+    assert (document.doc_id, document.text) == ("XR-500B", "Drill\n\ntool\n\nXR-500B")
+    assert document.metadata == {"sku": "XR-500B", "kind": "tool", "price": 9}
+    (document,) = read(path, fields=fields)
+    assert document.metadata == {"price": 9}
+
+
 def test_a_field_named_twice_is_an_error() -> None:
     wrong: list[dict[str, Any]] = [
-        {"text": ("a", "b", "a")}, {"text": "a", "title": "a"}, {"id": "x", "text": "x"}
+        {"text": ("a", "b", "a")}, {"text": "a", "title": "a"}, {"id": "x", "title": "x"}
     ]  # fmt: skip
     for names in wrong:
         with pytest.raises(ConfigError, match="named twice"):
@@ -189,8 +200,10 @@ def test_declared_types_hold_for_every_kind_of_source(
     row = {"id": "1", "text": "x", **CELLS, "other": "y"}
     chosen = [*CELLS, "id"]
     (document,) = read(form(tmp_path, row), column_types=TYPED, metadata_fields=chosen)
-    assert document.metadata == VALUES
-    assert {name: type(value) for name, value in document.metadata.items()} == {
+    named = dict(document.metadata)
+    assert str(named.pop("id")) == "1"
+    assert named == VALUES
+    assert {name: type(value) for name, value in named.items()} == {
         name: type(value) for name, value in VALUES.items()
     }
 

@@ -71,7 +71,8 @@ class ReadSettings:
 
     Attributes:
         fields: Which fields of a row hold its id, text, title and given vector.
-        metadata_fields: Fields that become metadata columns. None: all others.
+        metadata_fields: Fields that become metadata columns, be they also id, title or text.
+            None: all others.
         column_types: Types of metadata columns: ``text``, ``int``, ``float``, ``bool``, ``date``,
             ``timestamp``, or a list of these such as ``list[text]``. Values are converted, and a
             value that does not fit makes its row a bad row. The format of texts may follow, such as

@@ -295,7 +295,8 @@ class Encoder(nn.Module):
         """Pass the states of first tokens through the pooler; float (batch, hidden)."""
         if self.pooler is None:
             raise ModelError("This encoder has no pooler; it was made or saved without one.")
-        return torch.tanh(self.pooler(first_states))
+        # states pooled by `pool` are float32 also if the encoder is in another precision
+        return torch.tanh(self.pooler(first_states.to(self.pooler.weight.dtype)))
 
     def relative_positions(self, tokens: PackedTokens) -> RelativePositions:
         """What attention reads of the relative positions in a batch.
