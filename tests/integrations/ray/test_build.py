@@ -221,7 +221,7 @@ def test_a_migrated_index_has_the_vectors_of_one_without_ray(
     vectors = []
     ways: list[tuple[str, EmbedBatches | None]] = [("plain", None), ("ray", runner)]
     for name, way in ways:
-        index = Index.build(texts, out=tmp_path / name, model="hashing")
+        index = Index.build(texts, out=tmp_path / name, model="hashing:64")
         assert index.migrate(embedder, runner=way).embedded == N_TEXTS
         state = Index.open(tmp_path / name).state
         vectors.append(state.vectors(state.live_rows()).tobytes())
