@@ -22,6 +22,7 @@ from sbert_search.index.norms import unit_vectors
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.search.options import SearchOptions, require_queries
+from sbert_search.text.formats.files import PAGE_MARK
 
 QueryLike: TypeAlias = str | NDArray[np.floating]
 """A query: a text, or a vector of the index's model, (dim,)."""
@@ -241,13 +242,24 @@ def example_query(
     rows = snapshot.lookup(doc_ids)
     if (rows < 0).any():
         absent = doc_ids[int(np.argmax(rows < 0))]
-        raise QueryError(f"{snapshot.path} holds no document with the id {absent!r}.")
+        shown = f"{snapshot.path} holds no document with the id {absent!r}."
+        raise QueryError(f"{shown}{_its_pages(snapshot, absent)}")
     row_of = dict(zip(doc_ids, rows.tolist(), strict=True))
     positive = _mean(snapshot, like, row_of)
     query = positive + (positive - _mean(snapshot, unlike, row_of)) if unlike else positive
     if not query.any():
         raise QueryError("The examples cancel out: their vector has norm 0.")
     return query.astype(np.float32), doc_ids
+
+
+def _its_pages(snapshot: Snapshot, file: str) -> str:
+    """Name the ids of the pages of a PDF file; "": the index has none."""
+    pages = [f"{file}{PAGE_MARK}{number}" for number in range(1, 1000)]
+    found = [
+        repr(page) for page, row in zip(pages, snapshot.lookup(pages), strict=True) if row >= 0
+    ]
+    ids = " ... ".join(found[:: max(1, len(found) - 1)])
+    return f" Each page of it is a document: {ids}. Name one or several." if found else ""
 
 
 def _as_list(examples: Examples) -> list[Example]:

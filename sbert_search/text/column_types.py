@@ -181,12 +181,10 @@ def as_type(
     """
     if isinstance(value, list):
         return _list_as_type(value, own, kind, name)
-    if own == kind:
-        if typed or kind == "string":
-            return cast(ScalarValue, value)
-        return parse_value(str(value), kind)
     if kind == "string" and not typed:
         return str(value)
+    if own == kind:
+        return cast(ScalarValue, value) if typed else parse_value(str(value), kind)
     if kind == "float64" and own == "int64":
         if exact_as_float(cast(int, value)):
             return float(cast(int, value))

@@ -29,7 +29,7 @@ from sbert_search.text.column_types import (
     type_of,
     type_of_cell,
 )
-from sbert_search.text.formats.rows import BadRow, check_text
+from sbert_search.text.formats.rows import BadRow, Cell, check_text
 
 
 def as_declared(value: object, kind: ColumnType, name: str, form: str = "") -> MetadataValue:
@@ -44,7 +44,7 @@ def as_declared(value: object, kind: ColumnType, name: str, form: str = "") -> M
         items = [as_declared(item, inner, name, form) for item in _elements(value, name)]
         return cast(MetadataValue, items)
     if kind == "string":
-        return as_text(value, name)
+        return str(as_text(value, name))  # a `Cell` becomes a plain str
     given, written = value, str(kind)
     if form and isinstance(value, str):
         value, written = in_default_format(value, form, kind), f"{kind} in the format {form}"
@@ -113,8 +113,8 @@ class Columns:
       float64 make a list[float64] column if that rounds no integer. Another mixture of lists, or
       of lists and texts, makes a string column with the lists as JSON text, unless the column has a
       known list type. While all lists of a column are empty, its type stays open, also in an index.
-    - CSV cells are untyped. A column of cells gets the narrowest type that fits all its cells:
-      int64, float64, bool or date, otherwise string.
+    - Cells of CSV, and every `Cell`, are untyped. A column of cells gets the narrowest type that
+      fits all its cells: int64, float64, bool or date, otherwise string.
     - A timestamp column takes texts that are ISO 8601 times or dates, and a date column takes texts
       that are ISO 8601 dates. Times without a time zone are UTC.
     - A column with a declared type keeps it: each value is converted to this type, and text is
@@ -153,7 +153,7 @@ class Columns:
         """Update the column types with a row; a row that does not fit raises `BadRow` first."""
         changed, exact_only = {}, set()
         for name, value in metadata.items():
-            kind = self._type_with(name, value, typed)
+            kind = self._type_with(name, value, typed and not isinstance(value, Cell))
             if kind != self.types.get(name):
                 changed[name] = kind
             if kind in ("int64", "list[int64]") and name not in self._declared:
@@ -165,10 +165,9 @@ class Columns:
                 check_text(name, name)
             if len(self.types) + len(added) > MAX_COLUMNS:
                 raise BadRow(f"more than {MAX_COLUMNS} metadata columns", min(added))
-        if typed:
-            self._untyped.difference_update(metadata)
-        else:
-            self._untyped |= added
+        cells = {n for n, value in metadata.items() if not typed or isinstance(value, Cell)}
+        self._untyped -= metadata.keys() - cells
+        self._untyped |= added & cells
         self.types |= changed
         self._exact_only |= exact_only
         self._note_empty_lists(metadata, added)
@@ -196,8 +195,9 @@ class Columns:
                 kind, form = self._declared[name], self._formats[name]
                 values[name] = as_declared(value, kind, name, form)
                 continue
-            own = type_of(value, name) if typed else type_of_cell(value)
-            values[name] = as_type(value, own, self.types[name], typed, name)
+            has_type = typed and not isinstance(value, Cell)
+            own = type_of(value, name) if has_type else type_of_cell(value)
+            values[name] = as_type(value, own, self.types[name], has_type, name)
         return values
 
     def _type_with(self, name: str, value: Any, typed: bool) -> ColumnType:

@@ -47,6 +47,7 @@ __all__ = ["ColumnType", "CorpusReader", "FieldNames", "ReadBatch", "Reject", "S
 
 
 _ROWS_A_REPORT = 256  # `CorpusReader.survey` reports its progress after this number of rows
+_SHOWN_FILES = 10  # largest number of bad files that a message names
 # Fields of the row that is made of a file whose whole content is a document.
 _OF_FILES = Roles(id="id", text=("text",), title="title")
 
@@ -163,6 +164,8 @@ class CorpusReader:
         kinds = {**(columns or {}), **{n: parse_type(kind) for n, kind in self._declared.items()}}
         self._numbers = {name for name, kind in kinds.items() if "int64" in kind}
         self._chosen = None if metadata_fields is None else frozenset(metadata_fields)
+        self._scanned: dict[str, tuple[int, ...]] = {}  # pages without text of PDF files
+        self._bad_files: list[Reject] = []
         self._unseen: set[str] = set()  # named fields that no row had so far
         has_vectors = vectors is not None or self.fields.vector is not None
         self._vectors = VectorReader(vector_rule, vectors) if has_vectors else None
@@ -197,10 +200,12 @@ class CorpusReader:
         self._columns = Columns(self._known, self._widens, self._declared)
         self._unseen = {*self.fields.texts, *(self._chosen or ()), *self._declared}
         self._plans, rows = [], 0
+        self._scanned, self._bad_files = {}, []
         with progress("Checking", None, "rows") as advance:
             for file in self._files:
                 self._plans.append(self._survey_file(file, rows, advance))
                 rows += self._plans[-1].rows
+        self._report_files()
         if not (rows or allow_empty):
             raise CorpusError(f"{self._shown}: holds no rows.")
         self._require_seen()
@@ -288,8 +293,13 @@ class CorpusReader:
                 plan.places.append(hash(row.source))
             reject = row if isinstance(row, Reject) else self._learn(row, plan)
             if reject is not None:
-                self._refuse(file.in_encoding(reject))
                 plan.rejected += 1
+                if file.holds_files:  # all are named, so that a user learns them at once
+                    self._bad_files.append(file.in_encoding(reject))
+                else:
+                    self._refuse(file.in_encoding(reject))
+            elif isinstance(row, RawRow) and row.scanned:
+                self._scanned[row.source.rpartition(":")[0]] = row.scanned
             if plan.rows % _ROWS_A_REPORT == 0:
                 advance(_ROWS_A_REPORT)
         advance(plan.rows % _ROWS_A_REPORT)
@@ -411,12 +421,49 @@ class CorpusReader:
         )
         return document, vector
 
-    def _refuse(self, reject: Reject) -> None:
-        if self.on_error == "stop":
-            skip = "Fix it, or pass --on-error skip."
-            if reject.reason == NO_TEXT and if_offered("--exclude", "yes"):
-                skip = "Leave it out with --exclude, or pass --on-error skip."
-            raise reject.error(if_offered("--on-error", skip, "Fix it."))
+    def _report_files(self) -> None:
+        """Name the scanned pages of PDF files in a note, and refuse the bad files together."""
+        found = [f"{len(own)} in {name} ({_ranges(own)})" for name, own in self._scanned.items()]
+        if found:
+            note(
+                "Pages that are images without text are left out, unless text recognition (OCR) "
+                f"gives them text: {', '.join(_first_of(found, 'more files'))}."
+            )
+        self._refuse(*self._bad_files)
+
+    def _refuse(self, *rejects: Reject) -> None:
+        if self.on_error != "stop" or not rejects:
+            return
+        reject, *others = rejects
+        if others:
+            lines = [f"{len(rejects):,} bad files or pages:"]
+            lines += _first_of([f"{bad}." for bad in rejects], "more.")
+            if any("UTF-8" in bad.reason for bad in rejects) and if_offered("--encoding", "yes"):
+                lines.append("For files that are not UTF-8, name the encoding: --encoding cp1252.")
+            skip = (
+                "Fix them, or pass --on-error skip to index the others and to list these in a file."
+            )
+            raise CorpusError("\n".join([*lines, if_offered("--on-error", skip, "Fix them.")]))
+        skip = "Fix it, or pass --on-error skip."
+        if reject.reason == NO_TEXT and if_offered("--exclude", "yes"):
+            skip = "Leave it out with --exclude, or pass --on-error skip to index the others."
+        raise reject.error(if_offered("--on-error", skip, "Fix it."))
+
+
+def _first_of(found: list[str], more: str) -> list[str]:
+    rest = len(found) - _SHOWN_FILES
+    return [*found[:_SHOWN_FILES], f"and {rest:,} {more}"] if rest > 0 else found
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Return ascending page numbers as text, such as ``pages 2, 4-6``."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1] = [runs[-1][0], number]
+        else:
+            runs.append([number])
+    return f"page{'s' * (len(numbers) > 1)} {', '.join('-'.join(map(str, run)) for run in runs)}"
 
 
 def _named(value: object, names: Sequence[str]) -> object:

@@ -101,12 +101,12 @@ def test_a_scanned_pdf_is_rejected_once(notes: Path) -> None:
     for options in ((), ("--dry-run",), ()):
         done = sync(notes, *options)
         assert (done.code, ", rejected" in done.out) == (0, False)
-        assert "Without text, as an earlier sync reported: scan.pdf. To leave" in done.err
+        assert "Not indexed, as an earlier sync reported: scan.pdf (no page has" in done.err
         assert listed.exists()
     (notes / "a.md").write_text("The sun.")
     done = sync(notes, "--json")
     record = done.records[0]
-    assert (done.code, record["without_text"], record["failed"]) == (0, ["scan.pdf"], {})
+    assert (done.code, [*record["failed_before"]], record["failed"]) == (0, ["scan.pdf"], {})
     (notes / "scan.pdf").write_bytes(make_pdf(["", ""]))  # another one
     assert sync(notes).code == 3
     (notes / "scan.pdf").write_bytes(make_pdf(["The stars."]))
@@ -115,6 +115,40 @@ def test_a_scanned_pdf_is_rejected_once(notes: Path) -> None:
     for _ in range(2):  # the index keeps what it no longer says
         done = sync(notes)
         assert (done.code, "The index keeps the old documents" in done.err) == (3, True)
+
+
+def test_a_broken_file_is_rejected_once_until_it_changes(notes: Path) -> None:
+    sound = make_pdf(["one", "two", "three"])
+    at = sound.index(b"<< /Length", sound.index(b"(two)"))
+    (notes / "page.pdf").write_bytes(sound[:at] + b"<< /Filter /Foo " + sound[at + 3 :])
+    (notes / "cut.pdf").write_bytes(sound[:200])
+    (notes / "b.ipynb").write_text("[]")
+    done = sync(notes)
+    assert (done.code, "rejected 3 " in done.out) == (3, True)
+    for _ in range(2):
+        done = sync(notes)
+        assert (done.code, done.out.startswith("Files: added 0, replaced 0,")) == (0, True)
+        assert all(f"{name} (" in done.err for name in ("page.pdf", "cut.pdf", "b.ipynb"))
+    rejects = notes.with_name("i.rejects.jsonl").read_text()
+    (notes / "c.md").write_text("another note")  # a sync that writes keeps the list
+    assert (sync(notes).code, notes.with_name("i.rejects.jsonl").read_text()) == (0, rejects)
+    (notes / "cut.pdf").write_bytes(sound[:300])  # still broken
+    assert (sync(notes).code, sync(notes).code) == (3, 0)
+    (notes / "page.pdf").write_bytes(sound)
+    assert "~ page.pdf" in sync(notes).out
+
+
+def test_front_matter_gives_the_columns_that_are_named(notes: Path) -> None:
+    (notes / "a.md").write_text("---\nyear: 2019\ntags: [sea, moon]\ndraft: no\n---\nThe moon.")
+    named = ("--metadata-fields", "year,tags", "--column-type", "year=text")
+    assert sync(notes, *named).code == 0
+    found = {"path": "string", "year": "string", "tags": "list[string]"}
+    assert Index.open(notes.with_name("i")).info().columns == found
+    (notes / "c.md").write_text("---\nyear: 2021\ndraft: yes\n---\nThe sea.")
+    assert "+ c.md" in sync(notes).out  # the index keeps the choice
+    where = ("--where", "year >= '2020'", "--json")
+    hits = sbert_search("search", notes.with_name("i"), "sea", *where, env=HASHING).records
+    assert [(hit["doc_id"], hit["metadata"]["year"]) for hit in hits] == [("c.md", "2021")]
 
 
 def test_what_is_left_out_is_kept_with_the_index(notes: Path) -> None:
@@ -177,6 +211,23 @@ def test_a_build_names_the_option_that_leaves_a_scanned_file_out(notes: Path) ->
     assert sync(notes).code == 0
 
 
+def test_a_build_names_all_bad_files_at_once(notes: Path) -> None:
+    for n in range(12):
+        (notes / f"{n:02}.md").write_bytes(b"\xff")
+    build = ("index", "build", notes, "--out", notes.with_name("i"))
+    done = sbert_search(*build, env=HASHING)
+    assert done.code == 1
+    first, *lines, last = done.err.splitlines()
+    assert first.endswith("12 bad files or pages:")
+    bad = [f"{notes}/{n:02}.md:1: invalid UTF-8 at byte 1 (b'\\xff')." for n in range(10)]
+    assert lines[:-1] == [*bad, "and 2 more."]
+    assert lines[-1].endswith("name the encoding: --encoding cp1252.")
+    assert last.endswith("pass --on-error skip to index the others and to list these in a file.")
+    assert not notes.with_name("i").exists()
+    done = sbert_search(*build, "--on-error", "skip", env=HASHING)
+    assert (done.code, "2 indexed, 0 replaced, 0 duplicate, 12 rejected" in done.out) == (3, True)
+
+
 def test_a_note_names_what_is_not_read(notes: Path) -> None:
     (notes / "docs.csv").write_text("id,text\n1,x\n")
     (notes / "img.png").write_bytes(b"\x89PNG")
@@ -200,11 +251,11 @@ def test_rejected_files_are_counted_and_listed(notes: Path) -> None:
     (notes / "d.md").symlink_to(notes.with_name("outside.md"))
     (notes / "sub" / "e.md").write_text("A new note.")
     done = sync(notes)
-    assert f"rejected 3 ({rejects} says why)" in done.out
+    assert f"rejected 2 ({rejects} says why)" in done.out
     assert (
         "a.md: invalid UTF-8 at byte 1. The index keeps the old documents of this file." in done.err
     )
-    assert "c.md: invalid UTF-8 at byte 5.\n" in done.err  # it was never indexed
+    assert "as an earlier sync reported: c.md (invalid UTF-8 at byte 5)." in done.err
     names = {json.loads(line)["source"].split("/")[-1] for line in rejects.read_text().splitlines()}
     assert names == {"a.md:1", "c.md:1", "d.md"}
     (notes / "a.md").write_text("The sun.")

@@ -100,6 +100,20 @@ def test_bad_examples_are_named(engine: SearchEngine, like: Any, message: str) -
         engine.similar(like)
 
 
+def test_a_file_that_is_no_document_names_its_pages() -> None:
+    rows = [{"id": f"a.pdf#page={n}", "text": f"page {n}"} for n in (2, 3, 12)]
+    engine = SearchEngine(
+        Index.build([*rows, {"id": "b.pdf#page=1", "text": "x"}], model="hashing")
+    )
+    known = (
+        r"id 'a\.pdf'\. Each page of it is a document: 'a.pdf#page=2' \.\.\. 'a.pdf#page=12'\. Name"
+    )
+    with pytest.raises(QueryError, match=known):
+        engine.similar("a.pdf")
+    with pytest.raises(QueryError, match=r"document: 'b.pdf#page=1'\. Name one"):
+        engine.similar("b.pdf")
+
+
 def test_a_search_by_example_loads_no_model(engine: SearchEngine, tmp_path: Path) -> None:
     done = sbert_search(
         "search", tmp_path / "index", "--like", "a", "--unlike", "e", "--json", "-k", 2

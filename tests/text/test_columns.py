@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from sbert_search.text.column_types import ColumnType
 from sbert_search.text.columns import Columns, join_types
 from sbert_search.text.documents import CorpusReader
-from sbert_search.text.formats.rows import BadRow
+from sbert_search.text.formats.rows import BadRow, Cell
 from tests.text.accounting import read_all
 
 
@@ -306,3 +306,18 @@ def test_no_integer_of_a_declared_column_is_rounded(number: int, kind: ColumnTyp
         stored = columns.convert({"n": value}, typed=typed)["n"]
         assert stored == (float(number) if kind == "float64" else [float(number)])
         assert int(float(number)) == number
+
+
+def test_cells_among_typed_values_are_untyped() -> None:
+    columns = Columns()
+    rows: list[dict[str, object]]
+    rows = [{"n": 1, "year": Cell("2019")}, {"year": Cell("about 1900")}, {"year": ["a"]}]
+    for row in rows:
+        columns.learn(row, typed=True)
+    assert columns.types == {"n": "int64", "year": "string"}
+    converted = [columns.convert(row, typed=True) for row in rows]
+    assert converted == [{"n": 1, "year": "2019"}, {"year": "about 1900"}, {"year": '["a"]'}]
+    assert type(converted[0]["year"]) is str
+    typed = Columns()
+    typed.learn({"day": Cell("2019-05-03")}, typed=True)
+    assert typed.convert({"day": Cell("2019-05-03")}, typed=True) == {"day": date(2019, 5, 3)}

@@ -20,7 +20,12 @@ from sbert_search.cli.options.shared import (
     shared_options,
     typed,
 )
-from sbert_search.cli.options.source import column_type_option, file_options, with_read_options
+from sbert_search.cli.options.source import (
+    column_type_option,
+    file_options,
+    metadata_option,
+    with_read_options,
+)
 from sbert_search.config import to_mapping
 from sbert_search.index.building.settings import BuildSettings, ReadSettings
 
@@ -52,6 +57,7 @@ def _as_path(ctx: click.Context, param: click.Parameter, text: str) -> Path:
 )
 @click.option("--moved", is_flag=True, help="The folder of the index was moved to FOLDER.")
 @index_options
+@metadata_option
 @column_type_option
 @file_options
 @embedder_options
@@ -227,10 +233,10 @@ def show(report: SyncReport, path: Path, *, as_json: bool) -> None:
     for name, reason in list(report.failed.items())[:_SHOWN]:
         kept = " The index keeps the old documents of this file." if name in report.kept else ""
         note(f"{name}: {reason}.{kept}")
-    if known := report.without_text:
+    if known := [f"{name} ({reason})" for name, reason in report.failed_before.items()]:
         more = f" and {len(known) - 3:,} more" if len(known) > 3 else ""
         note(
-            f"Without text, as an earlier sync reported: {', '.join(known[:3])}{more}. To leave "
+            f"Not indexed, as an earlier sync reported: {', '.join(known[:3])}{more}. To leave "
             "files out, pass --exclude."
         )
     if any("invalid UTF-8" in reason for reason in report.failed.values()):

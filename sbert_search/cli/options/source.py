@@ -33,9 +33,10 @@ FIELD_FLAGS = {name: f"--{name}-field" for name in declared(FieldNames)}
 _SOURCE_HELP = """
 
     SOURCE is JSONL, JSON, CSV, TSV, Parquet, Arrow or .txt (one document a line), plain or
-    compressed; a SQLite or DuckDB file; a Markdown, HTML, reStructuredText, notebook or source code
-    file (one document), or a folder of such files; a BEIR folder; a quoted glob of files; or "-"
-    for JSONL on stdin.
+    compressed; a SQLite or DuckDB file, or an .xlsx workbook; a Markdown, HTML, reStructuredText,
+    notebook, .docx or source code file (one document), a PDF file (one document a page), or a
+    folder of such files; a BEIR folder; a quoted glob of files; or "-" for JSONL on stdin. .xlsx
+    and .docx need the extra office.
     """
 
 
@@ -44,9 +45,10 @@ column_type_option = options_of(
 )
 
 
+metadata_option = options_of(ReadSettings, "metadata_fields", unset="all others")
 field_options = joined(
     options_of(FieldNames, "id", "text", "title", unset="detected", flags=FIELD_FLAGS),
-    options_of(ReadSettings, "metadata_fields", unset="all others"),
+    metadata_option,
 )
 file_options = joined(
     options_of(ReadSettings, "encoding", unset="UTF-8"),

@@ -62,10 +62,10 @@ class SyncReport:
         failed: Why a file or folder cannot be read or indexed, by its path. Documents of this file
             or folder that the index holds stay.
         kept: The paths in ``failed`` of which the index holds documents.
-        without_text: Paths of PDF files without text that an earlier sync had in ``failed`` and
-            that did not change since.
-        rejects_file: File that lists what is in ``failed`` and ``without_text``; None if ``failed``
-            is empty, or if nothing was written.
+        failed_before: Why a file cannot be indexed, by its path, if an earlier sync had it in
+            ``failed``, it did not change since, and the index holds no earlier content of it.
+        rejects_file: File that lists what is in ``failed`` and ``failed_before``; None if
+            ``failed`` is empty, or if nothing was written.
         documents: Number of documents of the index after the sync; in a dry run, before the sync.
         dry_run: Whether the sync only reported what it would do.
         seconds: Time of the whole sync.
@@ -82,7 +82,7 @@ class SyncReport:
     unchanged: int = 0
     failed: dict[str, str] = field(default_factory=dict)
     kept: tuple[str, ...] = ()
-    without_text: tuple[str, ...] = ()
+    failed_before: dict[str, str] = field(default_factory=dict)
     rejects_file: Path | None = None
     documents: int = 0
     dry_run: bool = False
@@ -250,13 +250,13 @@ class _Changes:
         contents = self._stored.contents
         self._taken = [path for path in scan.prints if path in self._stored.taken]
         free = {path: own for path, own in scan.prints.items() if path not in self._stored.taken}
-        listed = set[str]()
-        if state is not None:
-            found = listed_rejects(state.path)
-            listed = {reject.value for reject in found if reject.reason == NO_TEXT}
-        new = {path: own for path, own in free.items() if path not in contents}
-        self._without_text = [path for path, own in new.items() if f"{own:016x}" in listed]
-        self._new = [path for path, own in new.items() if f"{own:016x}" not in listed]
+        rejects = () if state is None else listed_rejects(state.path)
+        self._listed = {reject.value.rpartition(" ")[2]: reject for reject in rejects}
+        new = {path: self._earlier(path) for path in free if path not in contents}
+        # Files without text are not even parsed again. Others may be readable now, since a package
+        # was installed, or with other options.
+        self._before = {path: bad for path, bad in new.items() if bad and bad.reason == NO_TEXT}
+        self._new = [path for path in new if path not in self._before]
         known = [path for path in free if path in contents]
         # The index lacks a document of the present content, or holds one of an earlier content.
         self._changed = [
@@ -272,6 +272,21 @@ class _Changes:
         if self._new or self._changed:
             require_memory()
             self.parsed = self._parse(settings)
+        for path in [*self._broken]:
+            self._set_aside(path)
+
+    def _earlier(self, path: str) -> Reject | None:
+        """Return the reject of an earlier sync for the present content of a file, if any."""
+        return self._listed.get(f"{self._scan.prints[path]:016x}")
+
+    def _set_aside(self, path: str) -> None:
+        """Count a file as failed before, if it is, and the index holds no earlier content of it."""
+        earlier, stored = self._earlier(path), self._stored.contents.get(path, {})
+        is_new = path in self.found and not stored  # a copy of the file, with pages before a damage
+        is_stale = not _prints(self._scan.prints[path]).issuperset(stored.values())
+        if earlier and earlier.reason == self._broken[path].reason and not (is_new or is_stale):
+            self._before[path] = self._broken.pop(path)
+            self.found.discard(path)
 
     def _parse(self, settings: ReadSettings) -> tuple[CorpusReader, Survey]:
         source, state = self._scan.source, self.state
@@ -303,7 +318,7 @@ class _Changes:
             **self._not_read(),
             **{path: reject.reason for path, reject in self._broken.items()},
         }
-        textless = {*self._changed} - self.found - self._broken.keys()
+        textless = {*self._changed} - self.found - self._broken.keys() - self._before.keys()
         return SyncReport(
             added=tuple(path for path in self._new if path in self.found),
             replaced=tuple(path for path in self._changed if path in self.found),
@@ -311,29 +326,26 @@ class _Changes:
             unchanged=self._unchanged,
             failed=failed,
             kept=tuple(path for path in failed if self._holds(path)),
-            without_text=tuple(self._without_text),
+            failed_before={path: reject.reason for path, reject in self._before.items()},
             dry_run=dry_run,
         )
 
     @property
     def lists_more(self) -> bool:
-        """Whether there is a file without text that the list of failures lacks."""
-        return any(
-            self._broken[path].reason == NO_TEXT for path in self._new if path in self._broken
-        )
+        """Whether there is a file that cannot be read and that the list of failures lacks."""
+        return any(self._earlier(path) is None for path in self._broken)
 
     def failures(self) -> list[Reject]:
         """List the files and folders that cannot be read or indexed.
 
-        The value of a file without text is its fingerprint, by which later syncs know it.
+        The value of a file ends in its fingerprint, by which later syncs know it.
         """
         source, prints = self._scan.source, self._scan.prints
         rejects = [Reject(_shown(source, path), why) for path, why in self._not_read().items()]
-        for path, reject in self._broken.items():
-            value = f"{prints[path]:016x}" if reject.reason == NO_TEXT else reject.value
-            rejects.append(replace(reject, value=value))
-        for path in self._without_text:
-            rejects.append(Reject(f"{_shown(source, path)}:1", NO_TEXT, f"{prints[path]:016x}"))
+        for path, reject in {**self._broken, **self._before}.items():
+            mark = f"{prints[path]:016x}"
+            value = f"{reject.value.removesuffix(mark).strip()} {mark}".strip()
+            rejects.append(Reject(f"{_shown(source, path)}:1", reject.reason, value))
         return rejects
 
     def _not_read(self) -> dict[str, str]:

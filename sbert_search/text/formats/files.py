@@ -23,7 +23,7 @@ from sbert_search.base.memory import mib
 from sbert_search.errors import CorpusError
 from sbert_search.text.fields import HtmlPart
 from sbert_search.text.formats import markup
-from sbert_search.text.formats.markup import read_pdf
+from sbert_search.text.formats.markup import Pdf
 from sbert_search.text.formats.office import read_docx
 from sbert_search.text.formats.rows import (
     BOM,
@@ -68,7 +68,9 @@ _UNREAD_FILES = ({"pyvenv.cfg"}, {"LOCK", "MANIFEST.json"}, {"LOCK", "shards.jso
 PAGE_MARK = "#page="  # in the id of a PDF page, between the path of the file and the page number
 
 _PDF_SHARE = 8  # a PDF file may have this many times the bytes of a document: each page is one
-_EXTRACTION = 4  # increase it when a change of the code changes the title or text of a file
+_EXTRACTION = 5  # increase it when a change of the code changes the title or text of a file
+# Names that front matter cannot set: `read_files` gives their values.
+_OWN_COLUMNS = ("id", "text", "path", "modified", "page")
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _CHARSET = re.compile(rb"""<meta\b[^>]*?charset\s*=\s*["']?\s*([\w-]{1,30})""", re.IGNORECASE)
 _CHARSETS = re.compile(
@@ -197,7 +199,8 @@ def read_files(
     """Yield a row for each document, after the first ``skip`` rows and rejects.
 
     The fields of a row are ``id``, ``title``, ``text``, ``path`` and ``modified``, and ``page`` for
-    each page with text of a PDF file. The title is found in the content; otherwise it is the name
+    each page with text of a PDF file, with ``author`` and ``created`` if the file has them. Front
+    matter of Markdown adds its fields. The title is found in the content; otherwise it is the name
     of the file. A file without title and text is skipped, but a PDF file without text is rejected.
     """
     rows = itertools.chain.from_iterable(_read_file(file, limit) for file in files)
@@ -259,14 +262,14 @@ def _read_file(file: FileName, limit: RowLimit) -> Iterator[RawRow | Reject]:
         if kind == "pdf":
             yield from _read_pages(file, data, of_file)
             return
-        title, text = _title_and_text(kind, data, limit, file.reading)
+        title, text, more = _parts(kind, data, limit, file.reading)
     except BadRow as bad:
         yield bad.at(source)
         return
     title = markup.clean_title(title)
     if title or text.strip():
         title = title or printable(file.path.name)
-        values = {"id": file.doc_id, "title": title, "text": text, **of_file}
+        values = {**more, "id": file.doc_id, "title": title, "text": text, **of_file}
         yield RawRow(source, 1, values, fingerprint=fingerprint(data, file))
 
 
@@ -281,23 +284,38 @@ def _read_pages(
 
     The other pages, and all pages before a damaged page, have the `fingerprint_before_last`.
     """
-    whole = fingerprint(data, file)
-    title, pages = read_pdf(data)
-    title = markup.clean_title(title) or printable(file.path.name)
+    whole, pdf = fingerprint(data, file), Pdf(data)
+    title = pdf.title or printable(file.path.name)
     row: RawRow | None = None
     try:
-        for number, text in pages:
+        for number, text in pdf.pages():
             if row:
                 yield row
             doc_id, shown = f"{file.doc_id}{PAGE_MARK}{number}", f"{file.shown}:page {number}"
-            values = {"id": doc_id, "title": title, "text": text, "page": number, **of_file}
-            row = RawRow(shown, number, values, fingerprint=fingerprint_before_last(whole))
+            values = {"id": doc_id, "title": title, "text": text, "page": number}
+            row = RawRow(
+                shown,
+                number,
+                {**values, **pdf.columns, **of_file},
+                fingerprint=fingerprint_before_last(whole),
+            )
     except BadRow:
         if row:
-            yield row
+            yield replace(row, scanned=tuple(pdf.scanned))
         raise
     if row:
-        yield replace(row, fingerprint=whole)
+        yield replace(row, fingerprint=whole, scanned=tuple(pdf.scanned))
+
+
+def _parts(
+    kind: Kind, data: bytes, limit: RowLimit, reading: Reading
+) -> tuple[str, str, Mapping[str, object]]:
+    """Return the title, the text and more columns of a file."""
+    if kind == "markdown":
+        limit.check_text(data)
+        title, text, fields = markup.markdown(_decode(data, reading.encoding))
+        return title, text, {name: fields[name] for name in fields if name not in _OWN_COLUMNS}
+    return *_title_and_text(kind, data, limit, reading), {}
 
 
 def _title_and_text(kind: Kind, data: bytes, limit: RowLimit, reading: Reading) -> tuple[str, str]:
@@ -306,15 +324,10 @@ def _title_and_text(kind: Kind, data: bytes, limit: RowLimit, reading: Reading) 
     if kind == "docx":
         return read_docx(data, limit)
     limit.check_text(data)
-    match kind:
-        case "html":
-            return markup.html_text(_decode_html(data, reading.encoding), reading.html)
-        case "markdown":
-            return markup.markdown(_decode(data, reading.encoding))
-        case "rst":
-            text = _decode(data, reading.encoding)
-            return markup.rst_title(text), text
-    return "", _decode(data, reading.encoding)
+    if kind == "html":
+        return markup.html_text(_decode_html(data, reading.encoding), reading.html)
+    text = _decode(data, reading.encoding)
+    return markup.rst_title(text) if kind == "rst" else "", text
 
 
 def _decode(data: bytes, encoding: str | None = None) -> str:

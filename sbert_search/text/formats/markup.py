@@ -11,14 +11,15 @@ import html
 import io
 import logging
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from itertools import chain
 
 from sbert_search.errors import install
 from sbert_search.text.fields import HtmlPart
 from sbert_search.text.formats.lines import parse_object
-from sbert_search.text.formats.rows import NO_BUDGET, BadRow, RowLimit
+from sbert_search.text.formats.rows import NO_BUDGET, BadRow, Cell, RowLimit
 
 MAX_TITLE_CHARS = 300
 _MAX_HEADING_CHARS = 1000  # a longer line is no heading
@@ -26,7 +27,8 @@ _MAX_FRONT_MATTER = 1 << 16  # characters
 
 _FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\r?\n(?=[ \t]*[\w-]+[ \t]*[:=])")
 _BLOCK_SCALAR = re.compile(r"[|>][+-]?\d?[+-]?")  # in YAML: the value is in the lines below
-_TITLE_KEY = re.compile(r"title[ \t]*[:=][ \t]*(.*)", re.IGNORECASE)
+_KEY = re.compile(r"([A-Za-z_][\w-]*)[ \t]*[:=][ \t]*(.*)")
+_ITEM = re.compile(r"""\s*("(?:[^"\\]|\\.)*"|'[^']*'|[^,]+)""")  # of [tides, "sea"]
 _DOUBLE_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"(?=[ \t]*(?:#|$))')
 _SINGLE_QUOTED = re.compile(r"'((?:[^']|'')*)'(?=[ \t]*(?:#|$))")
 _ESCAPED = re.compile(r"""\\(["\\])""")
@@ -57,14 +59,18 @@ _GAPS = {  # by element: what separates its content from the text around it
 }
 
 
-def markdown(text: str) -> tuple[str, str]:
-    """Return the title of a Markdown document, and its text without the front matter.
+def markdown(text: str) -> tuple[str, str, dict[str, Cell | list[str]]]:
+    """Return the title of a Markdown document, its text, and the fields of its front matter.
 
     The title is that of the front matter (YAML or TOML); if there is none, the first heading or "".
+    The text is without the front matter. A field is a text or a list of texts; objects and empty
+    values are left out.
     """
-    title, start = _front_matter(text)
+    fields, start = _front_matter(text)
+    titles = [fields.pop(name) for name in [*fields] if name.lower() == "title"]
+    title = next((each for each in titles if isinstance(each, str)), "")
     body = text[start:]
-    return title or _markdown_heading(body), body
+    return title or _markdown_heading(body), body, fields
 
 
 def rst_title(text: str) -> str:
@@ -134,26 +140,44 @@ def clean_title(title: str) -> str:
     return " ".join(title[: 10 * MAX_TITLE_CHARS].split())[:MAX_TITLE_CHARS]
 
 
-def _front_matter(text: str) -> tuple[str, int]:
-    """Return the title in the front matter, or "", and the index of the text that follows."""
+def _front_matter(text: str) -> tuple[dict[str, Cell | list[str]], int]:
+    """Return the fields of the front matter, and the index of the text that follows."""
     begin = _FRONT_MATTER.match(text)
     if begin is None:
-        return "", 0
+        return {}, 0
     ends = (begin[1], "...") if begin[1] == "---" else (begin[1],)
-    title, at, in_title = "", begin.end(), False
+    top: dict[str, list[str]] = {}  # the lines of each field
+    part, lines, at = top, list[str](), begin.end()
     for line in io.StringIO(text[at : at + _MAX_FRONT_MATTER], newline=""):
         at += len(line)
         if line.rstrip() in ends:
-            return title.strip(), at
-        if in_title and (line[0].isspace() or not line.strip()):
-            title += line.strip() + " "
+            values = {name: _front_value(own) for name, own in top.items()}
+            return {name: value for name, value in values.items() if value}, at
+        if line[0].isspace() or line.startswith(("- ", "]")):
+            lines.append(line.strip())
             continue
-        in_title = False
-        if not title and (named := _TITLE_KEY.match(line)):
-            value = named[1].strip()
-            in_title = bool(_BLOCK_SCALAR.fullmatch(value))
-            title = "" if in_title else _scalar(value)
-    return "", 0
+        if line.startswith("["):  # the fields of a table of TOML follow, which are left out
+            part = {}
+        named = _KEY.match(line)
+        lines = [named[2].strip()] if named else []
+        if named:
+            part.setdefault(named[1], lines)
+    return {}, 0
+
+
+def _front_value(lines: list[str]) -> Cell | list[str] | None:
+    """Return the text or list in the lines of a field; None: it is empty or an object."""
+    first, *rest = lines
+    if _BLOCK_SCALAR.fullmatch(first):
+        return Cell(" ".join(rest).strip())
+    if first.startswith("["):
+        listed = " ".join(lines)[1:].rpartition("]")[0]
+        return [each for item in _ITEM.findall(listed) if (each := _scalar(item.strip()))]
+    if not _COMMENT.split(f" {first}")[0].strip():
+        items = [line[1:].strip() for line in rest if line.startswith("-")]
+        return [_scalar(item) for item in items if item and not _KEY.match(item)]
+    value = "" if first[0] in "{&*!" else _scalar(first)
+    return Cell("" if value in ("~", "null") else value)
 
 
 def _scalar(value: str) -> str:
@@ -351,42 +375,155 @@ def _unescaped(text: str) -> str:
         return text
 
 
-_HYPHENATED = re.compile(r"(?<=[^\W\d_]{2})[-\u00ad\u2010][ \t]*\n[ \t]*(?=[a-z\u00df-\u00ff])")
+_HYPHENS = "\u00ad\u2010-"
+# A word that a line end splits; not the first of two that share a part, as in "pre- and post-war".
+_BROKEN = re.compile(
+    rf"(?<![\w{_HYPHENS}])([\w{_HYPHENS}]*[^\W\d_]{{2}})[{_HYPHENS}][ \t]*\n[ \t]*"
+    r"(?!(?:and|or|to|und|oder|bis|sowie)\b)(?=([a-z\u00df-\u00ff][^\W\d_]*))"
+)
+_WORD = re.compile(r"\w+(?:[\u2010-]\w+)*")
+_NUMBER = re.compile(r"[0-9]{1,9}")
 _MAX_PAGE_CHARS = 1 << 20  # maximum characters of a page or title; the rest is cut off
-
-
+_MAX_PART_CHARS = 1 << 22  # pages that are held and compared together
+_MAX_RUNNING_LINES = 4  # of a header or a footer
+_MAX_RUNNING_CHARS = 200
+_MAX_STAMP_CHARS = 200  # of a scanned page, such as its number
+_NO_TITLE = re.compile(  # what programs write if the author gave no title
+    r"untitled.*|microsoft (word|powerpoint|excel)\b.*|(powerpoint|slide|document|presentation) ?"
+    r"(presentation|\d+)?|.*\.(docx?|dotx?|rtf|odt|pages|pptx?|xlsx?|indd|qxd|fm|wpd|tex|dvi|e?ps|pdf)",
+    re.IGNORECASE,
+)
+_NO_AUTHOR = ("", "anonymous", "unknown")
 NO_TEXT = "no page has text; a scanned PDF needs text recognition (OCR) first"
 
 
-def read_pdf(data: bytes) -> tuple[str, Iterator[tuple[int, str]]]:
-    """Return the title of a PDF file, or "", and an iterator over its pages with text, by number.
+class Pdf:
+    """A PDF file that is open. A file that cannot be opened raises `BadRow`.
 
-    A file that cannot be opened raises `BadRow`; so does the iterator at a damaged page, and if no
-    page has text.
+    ``title`` is "" if the author gave none. ``columns`` are ``author`` and ``created``, the day, if
+    the file has them. ``scanned`` are the pages that are images without text, of those that
+    `pages` has read.
     """
-    try:
-        from pypdf import PdfReader
-    except ImportError:
-        raise BadRow(f"a PDF file needs pypdf: {install()}") from None
-    with _pypdf("the PDF file"):
-        reader = PdfReader(io.BytesIO(data))
-        if reader.is_encrypted and not reader.decrypt(""):
-            raise BadRow("the PDF file is encrypted; remove its password")
-        title = str((reader.metadata.title if reader.metadata else "") or "")
-        n_pages = len(reader.pages)
 
-    def pages() -> Iterator[tuple[int, str]]:
-        empty = True
-        for number in range(1, n_pages + 1):
-            with _pypdf(f"page {number}, which is left out with all later pages,"):
-                text = reader.pages[number - 1].extract_text()
-            if text := _HYPHENATED.sub("", _clean(text)):
-                empty = False
-                yield number, text
+    def __init__(self, data: bytes) -> None:
+        try:
+            from pypdf import PdfReader
+        except ImportError:
+            raise BadRow(f"a PDF file needs pypdf: {install()}") from None
+        with _pypdf("the PDF file"):
+            self._reader = PdfReader(io.BytesIO(data))
+            if self._reader.is_encrypted and not self._reader.decrypt(""):
+                raise BadRow("the PDF file is encrypted; remove its password")
+            about = self._reader.metadata
+            title, author = (about.title, about.author) if about else ("", "")
+            author = clean_title(_clean(str(author or "")))
+            self.columns = {} if author.lower() in _NO_AUTHOR else {"author": author}
+            with contextlib.suppress(ValueError):  # not a date
+                if about and (created := about.creation_date):  # front matter may have other texts
+                    self.columns["created"] = Cell(created.date())
+            self._n_pages = len(self._reader.pages)
+        title = clean_title(_clean(str(title or "")))
+        self.title = "" if _NO_TITLE.fullmatch(title) else title
+        self.scanned: list[int] = []
+
+    def pages(self) -> Iterator[tuple[int, str]]:
+        """Yield the pages with text, each with its number, from 1.
+
+        A damaged page raises `BadRow` after those before it, and so does a file without text.
+        """
+        part, images, held, empty = dict[int, str](), set[int](), 0, True
+        for number in range(1, self._n_pages + 1):
+            try:
+                with _pypdf(f"page {number}, which is left out with all later pages,"):
+                    page = self._reader.pages[number - 1]
+                    part[number] = _clean(page.extract_text())
+                    with contextlib.suppress(Exception):  # the text of the page was read
+                        if len(part[number]) <= _MAX_STAMP_CHARS and page.images.keys():
+                            images.add(number)
+            except BadRow:
+                yield from self._with_text(part, images)
+                raise
+            held += len(part[number])
+            if number == self._n_pages or held > _MAX_PART_CHARS:
+                for each in self._with_text(part, images):
+                    empty = False
+                    yield each
+                part, held = {}, 0
         if empty:
             raise BadRow(NO_TEXT)
 
-    return _clean("" if title.strip().lower() == "untitled" else title), pages()
+    def _with_text(self, part: Mapping[int, str], images: set[int]) -> list[tuple[int, str]]:
+        texts = _joined(_without_running_lines(part))
+        self.scanned += [number for number in texts if not texts[number] and number in images]
+        return [(number, text) for number, text in texts.items() if text]
+
+
+def _without_running_lines(pages: Mapping[int, str]) -> dict[int, str]:
+    """Leave out headers, footers and page numbers, unless pages have nothing else.
+
+    These are lines at the top or the bottom of at least three pages, and of at least half of the
+    left or of the right pages. They are equal, or they differ in numbers of which the first or the
+    last goes up with the pages; so the rows of a table that a page end cuts are none.
+    """
+    lines = {n: text.split("\n") for n, text in pages.items() if text}
+    n_pages = Counter(n % 2 for n in lines)
+    for edge in (0, -1):
+        for _ in range(_MAX_RUNNING_LINES):
+            keys = {n: _running_keys(own[edge], n) for n, own in lines.items() if own}
+            found = Counter((key, n % 2) for n, own in keys.items() for key in own)
+            running = {
+                key
+                for (key, side), n in found.items()
+                if 2 * n >= n_pages[side] and found[key, 0] + found[key, 1] >= 3
+            }
+            for n in [n for n, own in keys.items() if own & running]:
+                del lines[n][edge]
+                while lines[n] and not lines[n][edge].strip():
+                    del lines[n][edge]
+    left = {n: "\n".join(lines.get(n, ())).strip() for n in pages}
+    return left if any(left.values()) else dict(pages)
+
+
+def _running_keys(line: str, number: int) -> set[Hashable]:
+    """Return what a line of the page ``number`` has in common with such lines of other pages."""
+    line = line.strip()
+    if len(line) > _MAX_RUNNING_CHARS:
+        return set()
+    numbers, shape = [int(digits) for digits in _NUMBER.findall(line)], _NUMBER.sub("0", line)
+    ends = {(shape, end, numbers[end] - number) for end in (0, -1)} if numbers else set()
+    return {line, *ends}
+
+
+def _joined(pages: Mapping[int, str]) -> dict[int, str]:
+    """Join the words that line ends split, and leave out the hyphen unless it is a part of them.
+
+    That the pages have the word in one line tells which. If they have it with and without a hyphen
+    equally often, mostly never, the hyphen stays before a word of the pages if the first part has a
+    hyphen elsewhere (two-dimensional, two-way), or in a chain of words (state-of-the-art).
+    """
+    written: Counter[str] = Counter()  # words that no line end splits; nouns of German are capital
+    for text in pages.values():
+        written.update(word.replace("\u2010", "-") for word in _WORD.findall(text))
+    for text in pages.values():
+        for broken in _BROKEN.finditer(text):
+            written.subtract(broken.groups())
+    written = +written
+    known: Counter[str] = Counter()
+    for word, n in written.items():
+        known[word.casefold()] += n
+    starts = {word.partition("-")[0] for word in known if "-" in word}
+
+    def join(broken: re.Match[str]) -> str:
+        left, right = broken.groups()
+        word = left.casefold()
+        plain, hyphenated = known[f"{word}{right}"], known[f"{word}-{right}"]
+        keep = hyphenated > plain
+        if plain == hyphenated:
+            chain = "-" in word and word.rpartition("-")[2] in known
+            keep = chain or (right in written and ("-" in left or word in starts))
+        return f"{left}-" if keep else left
+
+    return {number: _BROKEN.sub(join, text) for number, text in pages.items()}
 
 
 @contextlib.contextmanager
@@ -403,6 +540,9 @@ def _pypdf(what: str) -> Iterator[None]:
     except BadRow:
         raise
     except Exception as error:
+        if "cryptography" in str(error):
+            needs = "is encrypted with AES, which needs cryptography: python -m pip install"
+            raise BadRow(f"the PDF file {needs} cryptography") from None
         reason = str(error) or type(error).__name__
         raise BadRow(f"{what} cannot be read", reason) from None
     finally:

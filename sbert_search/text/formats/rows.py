@@ -43,13 +43,21 @@ class Reject:
 
     def error(self, remedy: str = "Fix it.") -> CorpusError:
         """Return an error whose message has the position, the reason, the value and a remedy."""
-        shown = f" ({self.value})" if self.value else ""
         if "invalid UTF-8" in self.reason:
             named = if_offered("--encoding", "name its encoding, such as --encoding cp1252, or ")
             convert = f"{named}convert the file, such as by iconv -f cp1252 -t utf-8 FILE."
             plain = remedy == "Fix it."
             remedy = f"Fix it, or {convert}" if plain else f"To read it, {convert} {remedy}"
-        return CorpusError(f"{self.source}: {self.reason}{shown}. {remedy}")
+        return CorpusError(f"{self}. {remedy}")
+
+    def __str__(self) -> str:
+        return f"{self.source}: {self.reason}{f' ({self.value})' if self.value else ''}"
+
+
+class Cell(str):
+    """A text without a type, such as a cell of CSV, in a row whose other values have types."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +71,7 @@ class RawRow:
     # For a whole file or a page of a PDF file: a hash computed from the bytes of the file, by which
     # an index recognises that the file was changed. None: the file holds rows.
     fingerprint: int | None = None
+    scanned: tuple[int, ...] = ()  # pages of the file of the row that are images without text
     # The names of the classes in columns whose values are numbers of classes (`class_names`).
     classes: Mapping[str, Sequence[str]] | None = None
 

@@ -52,11 +52,46 @@ def test_the_title_of_markdown(text: str, title: str) -> None:
 @pytest.mark.parametrize("mark", [">-", "|", ">", "|+", ">2-"])
 def test_a_title_of_front_matter_may_have_several_lines(mark: str) -> None:
     text = f"---\ntitle: {mark}\n  Tides of\n  the sea\nauthor: x\n---\nThe moon."
-    assert markup.markdown(text) == ("Tides of the sea", "The moon.")
+    assert markup.markdown(text) == ("Tides of the sea", "The moon.", {"author": "x"})
+
+
+def test_the_fields_of_front_matter() -> None:
+    yaml = """---
+title: Tides
+year: 2023
+draft: no   # not yet
+tags: [moon, "sea, salt", 'wind'] # three
+authors:
+- A. Novak
+  - "B. Ray"
+- name: C
+keywords: [a,
+  b]
+about: >
+  Two
+  lines
+nested:
+  key: x
+empty:
+none: ~
+map: {a: b}
+url: https://x.org/#a
+year: 1999
+---
+Body"""
+    title, body, fields = markup.markdown(yaml)
+    assert (title, body) == ("Tides", "Body")
+    assert fields == {
+        "year": "2023", "draft": "no", "tags": ["moon", "sea, salt", "wind"],
+        "authors": ["A. Novak", "B. Ray"], "keywords": ["a", "b"], "about": "Two lines",
+        "url": "https://x.org/#a",
+    }  # fmt: skip
+    toml = '+++\nTitle = "T"\nyear = 2020\ntags = [\n  "a",\n  "b",\n]\n[more]\nx = 1\n+++\nBody'
+    assert markup.markdown(toml) == ("T", "Body", {"year": "2020", "tags": ["a", "b"]})
 
 
 def test_front_matter_is_no_text() -> None:
-    assert markup.markdown("---\ntitle: T\n---\nThe body.\n") == ("T", "The body.\n")
+    assert markup.markdown("---\ntitle: T\n---\nThe body.\n") == ("T", "The body.\n", {})
     assert markup.markdown("---\nThe body.\n---\n")[1] == "---\nThe body.\n---\n"
 
 

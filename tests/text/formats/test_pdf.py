@@ -6,17 +6,19 @@ import io
 import logging
 import sys
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 
 import pytest
 import xxhash
 from pypdf import PdfReader, PdfWriter
+from pypdf.errors import DependencyError
 
 from sbert_search.index.index import Index
 from sbert_search.search.engine import SearchEngine
 from sbert_search.text.formats import files
 from sbert_search.text.formats.files import fingerprint, fingerprint_before_last
-from sbert_search.text.formats.markup import read_pdf
+from sbert_search.text.formats.markup import Pdf
 from sbert_search.text.formats.rows import BadRow
 from tests.text.accounting import read_all
 
@@ -59,6 +61,19 @@ def encrypted(data: bytes, password: str) -> bytes:
     return out.getvalue()
 
 
+SCAN = ") Tj ET q BI /W 1 /H 1 /CS /G /BPC 8 ID x EI Q BT ("  # an image in place of a text
+
+
+def page_of(*lines: str) -> str:
+    """Write a page of several lines, for `make_pdf`."""
+    return ") Tj 0 -14 Td (".join(lines)
+
+
+def texts_of(tmp_path: Path, *pages: str) -> list[str]:
+    (tmp_path / "a.pdf").write_bytes(make_pdf(pages))
+    return [document.text for document in read_all(tmp_path)[0]]
+
+
 PAGES = ["The moon pulls the sea.", "", "Wind heaps up sand."]
 
 
@@ -83,11 +98,123 @@ def test_each_page_with_text_is_a_document(tmp_path: Path) -> None:
 
 def test_words_that_a_line_end_splits_are_joined(tmp_path: Path) -> None:
     lines = ["The iden-", "tifier of 24-", "hour wells, U-", "Boats and Anti-", "Gone"]
-    page = ") Tj 0 -14 Td (".join(lines)
-    (tmp_path / "a.pdf").write_bytes(make_pdf([page], title="untitled"))
+    (tmp_path / "a.pdf").write_bytes(make_pdf([page_of(*lines)], title="untitled"))
     (document,), *_ = read_all(tmp_path)
     assert document.text == "The identifier of 24-\nhour wells, U-\nBoats and Anti-\nGone"
     assert document.title == "a.pdf"
+
+
+@pytest.mark.parametrize(
+    ("lines", "other", "joined"),
+    [
+        (["A long-", "term plan."], "Long-term aims.", "A long-term plan."),
+        (
+            ["A long-", "term plan."],
+            "A longterm aim, a long-term one, longterm.",
+            "A longterm plan.",
+        ),
+        (["A long-", "term plan."], "No long term.", "A longterm plan."),  # joined if in doubt
+        (["some infor-", "mation"], "The information in-situ.", "some information"),
+        (["two-", "dimensional"], "Two-way, dimensional.", "two-dimensional"),
+        (["two-", "dimensional"], "Dimensional.", "twodimensional"),
+        (["state-of-the-", "art"], "the", "state-of-the-art"),
+        (["signal-to-", "noise"], "noise", "signal-to-noise"),
+        (["self-organi-", "zation"], "the", "self-organization"),
+        (["iden-", "tifi-", "cation"], "the", "identification"),
+        (["pre-", "and post-war"], "the", "pre-\nand post-war"),
+        (["Der Wasser-", "stoff"], "Der Stoff, das Wasser-Gemisch.", "Der Wasserstoff"),
+        (["die Nord-", "see"], "Die Nordsee, die See.", "die Nordsee"),
+        (["Vor-", "und Nachteile"], "und", "Vor-\nund Nachteile"),
+        (["der Ist-", "zustand"], "Der Ist-zustand.", "der Ist-zustand"),
+    ],
+)
+def test_a_hyphen_at_a_line_end_stays_where_the_file_has_it(
+    tmp_path: Path, lines: list[str], other: str, joined: str
+) -> None:
+    assert texts_of(tmp_path, page_of(*lines), other)[0] == joined
+
+
+def test_running_headers_footers_and_page_numbers_are_left_out(tmp_path: Path) -> None:
+    bodies = ["Tides rise.", "Sand drifts.", "Wind blows.", "Rain falls.", "Snow melts."]
+    left, right = "Brandt et al.", "Journal of Coasts 29 (2019)"
+    pages = [
+        page_of(
+            *([] if n == 1 else [left if n % 2 == 0 else f"{right} {n + 99}"]), body, f"Page {n}"
+        )
+        for n, body in enumerate(bodies, 1)
+    ]
+    # The first page has no header. Each header is on two pages, the footer on all.
+    assert texts_of(tmp_path, *pages[:4]) == [
+        "Tides rise.", f"{left}\nSand drifts.", f"{right} 102\nWind blows.", f"{left}\nRain falls."
+    ]  # fmt: skip
+    assert (
+        texts_of(tmp_path, *[page_of(right, b, str(n), "(c) 2019") for n, b in enumerate(bodies)])
+        == bodies
+    )
+
+
+@pytest.mark.parametrize(
+    "pages",
+    [
+        [page_of("Coasts", "one"), page_of("Coasts", "two")],  # two pages
+        [
+            page_of("Room 7 cost 12", "a"),
+            page_of("Room 3 cost 9", "b"),
+            page_of("Room 5 cost 20", "c"),
+        ],
+        [page_of("5.1", "a"), page_of("3.9", "b"), page_of("7.2", "c")],  # rows of a table
+        ["Slide 1", "Slide 2", "Slide 3"],  # nothing else
+        [page_of("a", "Coasts", "b"), page_of("c", "Coasts", "d"), page_of("e", "Coasts", "f")],
+    ],
+)
+def test_other_lines_stay(tmp_path: Path, pages: list[str]) -> None:
+    assert texts_of(tmp_path, *pages) == [page.replace(") Tj 0 -14 Td (", "\n") for page in pages]
+
+
+def test_pages_that_are_only_images_are_named_in_one_note(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "papers"
+    folder.mkdir()
+    stamp = page_of("Library of Coasts", SCAN)
+    pages = [page_of("Library of Coasts", "moon"), SCAN, "", stamp, stamp, "sea", SCAN]
+    (folder / "a.pdf").write_bytes(make_pdf(pages))
+    (folder / "b.pdf").write_bytes(make_pdf(["text", SCAN]))
+    (folder / "c.pdf").write_bytes(make_pdf(["text", ""]))  # a blank page
+    index = Index.build(folder, model="hashing")
+    said = f"4 in {folder}/a.pdf (pages 2, 4-5, 7), 1 in {folder}/b.pdf (page 2)."
+    assert capsys.readouterr().err.count(said) == 1
+    assert {d.text for d in index} == {"moon", "sea", "text"}
+
+
+@pytest.mark.parametrize(
+    "title",
+    [
+        "Microsoft Word - final_v7_REVISED.docx", "untitled", "Untitled-3", "thesis.DOC", "a.indd",
+        "Slide 1", "PowerPoint Presentation", "paper.pdf", "", " ",
+    ],
+)  # fmt: skip
+def test_a_title_that_a_program_made_up_is_none(title: str) -> None:
+    assert Pdf(make_pdf(["text"], title)).title == ""
+
+
+@pytest.mark.parametrize("title", ["Slides of dunes", "Document retrieval", "The .doc format"])
+def test_a_title_that_looks_alike_is_one(title: str) -> None:
+    assert Pdf(make_pdf(["text"], title)).title == title
+
+
+def test_author_and_day_of_creation_are_columns(tmp_path: Path) -> None:
+    day = "Coasts) /Author (A. Novak) /CreationDate (D:20190503235900-08'00'"
+    (tmp_path / "a.pdf").write_bytes(make_pdf(["moon"], day))
+    (tmp_path / "b.pdf").write_bytes(make_pdf(["sea"], "x) /Author (anonymous) /CreationDate (May"))
+    (tmp_path / "c.md").write_text("---\nauthor: B. Ray\ncreated: 2021-01-31\npage: 9\n---\nSand.")
+    documents, rejects, survey = read_all(tmp_path)
+    assert not rejects
+    found = [(d.metadata.get("author"), d.metadata.get("created")) for d in documents]
+    assert found == [("A. Novak", date(2019, 5, 3)), (None, None), ("B. Ray", date(2021, 1, 31))]
+    assert (survey.columns["created"], survey.columns["page"]) == ("date", "int64")
+    (tmp_path / "d.pdf").write_bytes(make_pdf(["moon"], "x) /Author (1984"))
+    assert read_all(tmp_path / "d.pdf")[2].columns["author"] == "string"
 
 
 def test_the_pages_before_a_damaged_one_are_kept(tmp_path: Path) -> None:
@@ -132,10 +259,19 @@ def test_a_pdf_without_a_password_for_reading_is_read(tmp_path: Path) -> None:
     assert len(read_all(tmp_path)[0]) == 2
 
 
+def test_aes_without_cryptography_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    def needs_package(*_: object) -> None:
+        raise DependencyError("cryptography>=3.1 is required for AES algorithm")
+
+    monkeypatch.setattr(PdfReader, "decrypt", needs_package)
+    with pytest.raises(BadRow, match=r"encrypted with AES.*: python -m pip install cryptography"):
+        Pdf(encrypted(make_pdf(PAGES), ""))
+
+
 def test_without_pypdf_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pypdf", None)
     with pytest.raises(BadRow, match=r"a PDF file needs pypdf: python -m pip install -e \. in"):
-        read_pdf(make_pdf(PAGES))
+        Pdf(make_pdf(PAGES))
 
 
 def test_the_notes_of_pypdf_are_silent_only_while_it_reads(
@@ -143,13 +279,13 @@ def test_the_notes_of_pypdf_are_silent_only_while_it_reads(
 ) -> None:
     logger = logging.getLogger("pypdf")
     caplog.set_level(logging.INFO, "pypdf")
-    _, pages = read_pdf(make_pdf(PAGES).replace(b"startxref\n", b"startxref\n9"))
-    for _ in pages:
+    pdf = Pdf(make_pdf(PAGES).replace(b"startxref\n", b"startxref\n9"))
+    for _ in pdf.pages():
         assert logger.level == logging.INFO
     assert logger.level == logging.INFO
     assert caplog.records == []
     with pytest.raises(BadRow):
-        read_pdf(b"no PDF")
+        Pdf(b"no PDF")
     assert logger.level == logging.INFO
 
 
@@ -182,13 +318,13 @@ def test_the_version_of_the_extraction_is_raised_with_what_is_extracted(tmp_path
     html = "<title>T</title><nav>menu</nav><main><p>one</p><p>two &amp; three</p></main>"
     samples = {
         "a.txt": "plain\n text\n",
-        "b.md": "---\ntitle: M\n---\n# Head\n\n*soft* `code`\n",
+        "b.md": "---\ntitle: M\ntags: [a]\n---\n# Head\n\n*soft* `code`\n",
         "c.html": html,
         "d.rst": "Title\n=====\n\nBody ``x``.\n",
     }
     for name, text in samples.items():
         (tmp_path / name).write_text(text)
     (tmp_path / "e.pdf").write_bytes(make_pdf(["iden-) Tj 0 -14 Td (tifier"], "untitled"))
-    found = [(document.title, document.text) for document in read_all(tmp_path)[0]]
+    found = [(d.title, d.text, d.metadata.get("tags")) for d in read_all(tmp_path)[0]]
     digest = xxhash.xxh3_64_hexdigest(repr(found).encode())
-    assert (files._EXTRACTION, digest) == (4, "149043217c2a3f69"), found
+    assert (files._EXTRACTION, digest) == (5, "be593cbd05bae5e2"), found
