@@ -6,14 +6,14 @@ import asyncio
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic, perf_counter, time
 from typing import TypeVar
 
 from sbert_search.base.progress import note, warn
-from sbert_search.errors import IndexStoreError, ModelMismatch, SbertSearchError
+from sbert_search.errors import IndexStoreError, ModelMismatch, NoLexicalData, SbertSearchError
 from sbert_search.index.building.ingest import IngestReport
 from sbert_search.index.building.settings import ReadKeywords
 from sbert_search.index.index import Index
@@ -144,9 +144,9 @@ class ServedIndex:
                 syntax=options.syntax or "operators",
                 fuzzy=options.fuzzy,
             )
-            if query is None or self.index.state.manifest.lexical is None:
-                return total, None
-            return total, self.engine.suggest(query)
+            with suppress(NoLexicalData):  # also if a list of words is damaged
+                return total, None if query is None else self.engine.suggest(query)
+            return total, None
 
         return await self._read(read)
 
