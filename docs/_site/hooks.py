@@ -28,6 +28,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Write what is made at build time: ``::: Name`` by its module, the commands into cli.md."""
     if page.file.src_uri == "cli.md":
         return markdown + "\n" + "\n".join(_reference(cli, "sbert-search", None))
+    markdown = re.sub(r"^In a clone: .*\n", "", markdown, flags=re.MULTILINE)
     return re.sub(r"^::: (\w+)$", _described, markdown, flags=re.MULTILINE)
 
 

@@ -82,7 +82,7 @@ def _single_without_collections(function: Callable[..., None]) -> Callable[..., 
     is_flag=True,
     help="Return passages: several may come from one document, and -k counts passages.",
 )
-@options_of(SearchOptions, "full_text", "fuzzy", "offset", "min_score")
+@options_of(SearchOptions, "full_text", "fuzzy", "offset", "min_score", "sort")
 @click.option(
     "--like",
     multiple=True,
@@ -150,7 +150,8 @@ def search(
 ) -> None:
     """Search the index DIR for QUERY.
 
-    With --queries, the index is searched for every query of a file.
+    With --queries, the index is searched for every query of a file. Without a query, --where and
+    --sort list documents.
 
     The model is the one that built the index; --model can name another place to find it.
     """
@@ -209,7 +210,8 @@ def search(
     if queries is not None:
         return _answer_file(engine, queries, vectors, run_out, as_json, chosen, highlight=highlight)
     counts = _count(engine, query, facets.split(","), chosen) if facets is not None else ()
-    if query is not None or vectors is not None:
+    listed = facets is None or bool(typed(ctx) & {"sort", "k", "offset"})
+    if query is not None or vectors is not None or listed:
         _answer(engine, query, vectors, as_json, chosen, highlight=highlight)
     for facet in counts:
         if as_json:
@@ -240,10 +242,12 @@ def _check_question(ctx: click.Context) -> None:
     if params["facets"] is not None and (like or queries is not None):
         raise click.UsageError("--facets needs a QUERY, or no query at all.")
     n_asked = [query is None, queries is None, not like].count(False)
-    if n_asked > 1 or (n_asked == 0 and params["vector_file"] is params["facets"] is None):
+    lists = params["where"] is not None or params["sort"]
+    nothing = params["vector_file"] is params["facets"] is None and not lists
+    if n_asked > 1 or (n_asked == 0 and nothing):
         raise click.UsageError(
             "Ask one QUERY, name a file of queries with --queries, a vector with --vector-file, or "
-            "documents with --like."
+            "documents with --like; or list documents with --where or --sort."
         )
     if params["unlike"] and not like:
         raise click.UsageError("--unlike needs --like.")
@@ -267,7 +271,8 @@ def _refuse_without_hits(ctx: click.Context) -> None:
     if params["query"] is not None or params["queries"] is not None or params["like"]:
         return
     if params["vector_file"] is None:
-        allowed = {"path", "facets", "where", "mode", "memory", *_FOR_EVERY_SEARCH}
+        allowed = {"path", "facets", "where", "sort", "k", "offset", "group_by", "group_size"}
+        allowed |= {"full_text", "mode", "memory", *_FOR_EVERY_SEARCH}
         refuse_typed(ctx, params.keys() - allowed, "without a query")
     else:
         words = {"highlight", "fuzzy", "operators", "method", "dense_weight"}
@@ -311,13 +316,15 @@ def _answer_like(
     """Search for documents similar to documents of the index; this needs no model."""
     from sbert_search.search.engine import SearchEngine
 
-    allowed = {"path", "like", "unlike", "k", "where", "full_text", *_FOR_EVERY_SEARCH}
+    allowed = {"path", "like", "unlike", "k", "where", "group_by", "full_text", *_FOR_EVERY_SEARCH}
+    allowed |= set() if ctx.params["highlight"] else {"highlight"}  # --no-highlight is true
     refuse_typed(ctx, ctx.params.keys() - allowed, "with --like")
     hits = SearchEngine(path, runner=runner).similar(
         like,
         ctx.params["k"],
         unlike=unlike,
         where=ctx.params["where"],
+        group_by=ctx.params["group_by"],
         full_text=ctx.params["full_text"],
     )
     _show(hits, as_json)
@@ -356,13 +363,15 @@ def _answer(
     if vectors is not None and len(vectors) != 1:
         raise click.UsageError(f"--vector-file holds {len(vectors):,} vectors; one is needed.")
     if query is None:
-        assert vectors is not None
-        hits, query = engine.search(vectors[0], options=options), ""
+        asked = None if vectors is None else vectors[0]
+        hits, query = engine.search(asked, options=options), ""
     else:
         vector = None if vectors is None else vectors[0]
         hits = engine.search(query, vector=vector, options=options, highlight=highlight)
     _show(hits, as_json)
     _warn_of(hits.missing)
+    if hits.total is not None:
+        note(f"{len(hits):,} of {hits.total:,} documents")
     if not hits:
         why = ["matches the filter"] if options.where is not None else []
         if options.syntax == "operators" and (clauses := parse_query(query).clauses):

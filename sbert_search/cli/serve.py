@@ -121,6 +121,13 @@ _LIMITS = {  # options by field
     metavar="ORIGIN",
     help="Admit web pages of this origin, such as https://example.org; repeatable.",
 )
+@click.option(
+    "--fuzzy",
+    type=click.IntRange(0, 2),
+    default=0,
+    show_default=True,
+    help="Number of edits by which words may differ, in searches that name no number.",
+)
 @click.option("--mcp", is_flag=True, help="Offer search to language models at /mcp.")
 @click.option(
     "--access-log/--no-access-log",
@@ -158,6 +165,7 @@ def serve(
     predict: tuple[str, ...],
     cors_origin: tuple[str, ...],
     mcp: bool,
+    fuzzy: int,
     access_log: bool,
     log_texts: bool,
     workers: int,
@@ -194,6 +202,7 @@ def serve(
         host=host,
         origins=cors_origin,
         mcp=mcp,
+        fuzzy=fuzzy,
         runner=ctx.with_resource(search_runner(ctx, serves=True)),
     )
     log = AccessLog(emit, texts=log_texts) if access_log else None

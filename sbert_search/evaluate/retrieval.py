@@ -13,11 +13,12 @@ import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
 
+from sbert_search.base.progress import note
 from sbert_search.config import to_mapping
 from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import EvaluationError, QueryError
@@ -128,6 +129,7 @@ def evaluate_retrieval(
     with _open_or_build(task, rows, embedder, index) as (opened, build_counts):
         if of_pairs and index is not None:
             qrels = _qrels_in(opened, pairs, queries)
+        _note_absent(opened, qrels)
         depth = min(search.rerank_depth, task.depth)  # the reranker adds no documents to the run
         search = replace(search.for_index(opened.state), rerank_depth=depth)
         own = own_documents(opened, queries, qrels, task.ignore_identical_ids)
@@ -184,6 +186,21 @@ def _qrels_in(index: Index, pairs: Sequence[Triplet], queries: Sequence[Query]) 
     for pair in pairs:
         qrels[ids[pair.anchor]][found[pair.positive]] = 1
     return qrels
+
+
+def _note_absent(index: Index, qrels: Qrels) -> None:
+    """Say which queries have relevant documents that the index lacks."""
+    lacking = {
+        query_id: [doc_id for doc_id, grade in grades.items() if grade > 0 and doc_id not in index]
+        for query_id, grades in qrels.items()
+    }
+    if absent := list(dict.fromkeys(chain.from_iterable(lacking.values()))):
+        shown = ", ".join(absent[:3]) + (", ..." if len(absent) > 3 else "")
+        n = sum(map(bool, lacking.values()))
+        note(
+            f"{n:,} of {len(qrels):,} queries have relevant documents that are not in the index: "
+            f"{shown}; their scores are lower for it."
+        )
 
 
 def _put_first(reranked: Run, retrieved: Run, depth: int) -> dict[str, dict[str, float]]:

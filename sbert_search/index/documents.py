@@ -67,11 +67,38 @@ def get_document(snapshot: Snapshot, doc_id: str) -> Document | None:
     return None if row < 0 else snapshot.fetch([row])[0].document
 
 
-def iter_documents(snapshot: Snapshot, where: Where | None) -> Iterator[Document]:
-    """Read the live documents that match a filter (None: all), in the order they were added."""
-    if where is None:
+def iter_documents(
+    snapshot: Snapshot,
+    where: Where | None,
+    sort: str | None = None,
+    offset: int = 0,
+    limit: int | None = None,
+) -> Iterator[Document]:
+    """Read the live documents that match a filter (None: all); see `Index.documents`."""
+    for name, n in (("offset", offset), ("limit", 0 if limit is None else limit)):
+        if not (is_integer(n) and n >= 0):
+            raise QueryError(f"{name} is {n!r}; it must be an integer of at least 0.")
+    if where is None and not sort and not offset and limit is None:
         return snapshot.iter_documents()
-    return _read(snapshot, _first_rows(snapshot, where))
+    rows = first_rows(snapshot, where)
+    rows = rows if sort is None else rows[sorted_by(snapshot, sort, rows)]
+    return _read(snapshot, rows[offset : None if limit is None else offset + limit])
+
+
+def sorted_by(snapshot: Snapshot, sort: str, docs: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the order (n,) of documents by a column or, with ``-`` before it, descending.
+
+    Documents without a value are last. Documents with equal values stay in their order.
+    """
+    column = sort.removeprefix("-")
+    if (kind := snapshot.column_type(column)).startswith("list["):
+        raise QueryError(
+            f"sort is {sort!r}, a column whose values are lists ({kind}); name one with single "
+            "values."
+        )
+    codes = snapshot.codes_of(column, docs)
+    order: NDArray[np.int64] = np.lexsort((-codes if column != sort else codes, codes < 0))
+    return order
 
 
 def read_page(snapshot: Snapshot, n: int, after: int | None, where: Where | None) -> Page:
@@ -79,7 +106,7 @@ def read_page(snapshot: Snapshot, n: int, after: int | None, where: Where | None
     _require_positive(n)
     if not (after is None or is_integer(after)):
         raise QueryError(f"after is {after!r}; pass the integer `after` of the previous page.")
-    rows = _first_rows(snapshot, where)
+    rows = first_rows(snapshot, where)
     start = 0 if after is None else int(np.searchsorted(rows, after, "right"))
     page = rows[start : start + n]
     more = start + n < len(rows)
@@ -91,12 +118,12 @@ def sample_documents(snapshot: Snapshot, n: int, seed: int, where: Where | None)
     _require_positive(n)
     if not (is_integer(seed) and seed >= 0):
         raise QueryError(f"seed is {seed!r}; it must be an integer of at least 0.")
-    rows = _first_rows(snapshot, where)
+    rows = first_rows(snapshot, where)
     drawn = np.random.default_rng(seed).permutation(len(rows))[:n]
     return list(_read(snapshot, rows[drawn]))
 
 
-def _first_rows(snapshot: Snapshot, where: Where | None) -> NDArray[np.int64]:
+def first_rows(snapshot: Snapshot, where: Where | None) -> NDArray[np.int64]:
     """Return the rows of the first passages of matching live documents, (n_docs,), ascending."""
     parts = [np.empty(0, np.int64)]
     mask = None if where is None else snapshot.filter_mask(where)

@@ -362,14 +362,30 @@ class Index:
         """
         return read.get_document(self.state, read.id_text(doc_id))
 
-    def documents(self, where: Where | None = None) -> Iterator[Document]:
-        """Read the documents that match a filter, in the order in which they were added.
+    def documents(
+        self,
+        where: Where | None = None,
+        *,
+        sort: str | None = None,
+        offset: int = 0,
+        limit: int | None = None,
+    ) -> Iterator[Document]:
+        """Read the documents that match a filter.
+
+        Args:
+            where: A filter over the metadata; None: all documents.
+            sort: Column by whose values the documents are ordered, ascending; ``-COLUMN``:
+                descending. Documents without a value are last. None, and documents with equal
+                values: in the order in which they were added.
+            offset: Number of first documents to leave out.
+            limit: Maximum number of documents to read; None: no limit.
 
         Raises:
-            QueryError: The filter is wrong.
+            QueryError: The filter is wrong, there is no such column, its values are lists, or a
+                number is negative.
             CorruptIndex: A document cannot be read.
         """
-        return read.iter_documents(self.state, where)
+        return read.iter_documents(self.state, where, sort, offset, limit)
 
     def scroll(self, n: int = 100, *, after: int | None = None, where: Where | None = None) -> Page:
         """Read documents page by page, in the order in which they were added.

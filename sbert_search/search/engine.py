@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Protocol, Unpack
+from typing import TYPE_CHECKING, Protocol, Unpack, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +19,12 @@ from sbert_search.config import unknown_name
 from sbert_search.embed.arguments import CheckedOptions, MatchingOptions, ModelLike
 from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import ClusterError, ConfigError, QueryError
+from sbert_search.index.documents import first_rows
 from sbert_search.index.index import Index
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.records import Query, Where
 from sbert_search.search.candidates import nearest_documents
+from sbert_search.search.fusion import DEEPER, Ranking
 from sbert_search.search.hits import (
     AnswerReader,
     cut_to_passage,
@@ -224,7 +226,7 @@ class SearchEngine:
 
     def search(
         self,
-        query: QueryLike,
+        query: QueryLike | None,
         k: int | None = None,
         *,
         vector: NDArray[np.floating] | None = None,
@@ -236,7 +238,9 @@ class SearchEngine:
 
         Args:
             query: Any text, or a vector of the index's model, (dim,). ``"exact phrase"``, ``+must``
-                and ``-not`` in a text are filters, unless ``syntax="plain"``.
+                and ``-not`` in a text are filters, unless ``syntax="plain"``. None: all documents
+                that pass the filter match, with the score 0; they are in the order of ``sort``, or
+                in that in which they were indexed. This needs no model.
             k: Documents to return; None: ``options.k``, which is 10 by default.
             vector: The vector of the text ``query``, (dim,); None: the index's model computes it.
             options: How documents are found and ordered; None: the defaults of `SearchOptions`.
@@ -246,16 +250,16 @@ class SearchEngine:
                 `SearchOptions`.
 
         Returns:
-            Hits, best first; with ``diversity`` or ``group_by``, in the order that these give. In
-            dense and in lexical search, documents with equal scores are in the order in which they
-            were indexed.
+            Hits, best first; with ``diversity``, ``sort`` or ``group_by``, in the order that these
+            give. In dense and in lexical search, documents with equal scores are in the order in
+            which they were indexed.
 
         Raises:
             QueryError: The query is blank, has only words to exclude, or is neither a text nor a
                 finite vector of the index's dimension; a vector is given without the text that the
                 mode, a reranker, a reader or ``highlight`` reads; an option is out of range, the
                 filter is wrong, the index holds no document, or a model returns values that are
-                not finite.
+                not finite. Also if an option that needs scores is given without a query.
             ModelError: The model cannot be opened.
             ModelMismatch: The model is not the one that built the index, or the index was built
                 from given vectors, without a model.
@@ -263,7 +267,9 @@ class SearchEngine:
                 was built without it.
         """
         chosen = self._options(options, k, keywords)
-        queries, vectors = one_query(query, vector)
+        if query is None and vector is None:
+            return self._listed(chosen)
+        queries, vectors = one_query(cast("QueryLike", query), vector)
         return next(self._answers(queries, vectors, chosen, highlight=highlight))
 
     def search_many(
@@ -289,7 +295,7 @@ class SearchEngine:
 
     async def asearch(
         self,
-        query: QueryLike,
+        query: QueryLike | None,
         k: int | None = None,
         *,
         vector: NDArray[np.floating] | None = None,
@@ -358,8 +364,11 @@ class SearchEngine:
         texts of documents are read only if a reranker needs them. ``vectors`` as for `search_many`.
         Other arguments and errors as for `search`.
 
+        With ``group_by``, a run has the values of the column in place of ids of documents, and the
+        score of the best document of each.
+
         Raises:
-            QueryError: Also if ``group=False``, ``diversity`` or ``group_by`` is given.
+            QueryError: Also if ``group=False``, ``diversity``, ``sort`` or ``group_size`` is given.
         """
         return dict(self.iter_run(queries, k, vectors=vectors, options=options, **keywords))
 
@@ -381,8 +390,8 @@ class SearchEngine:
             raise QueryError(
                 "group is False, but a run has one score for each document; leave group out."
             )
-        for name in ("diversity", "group_by"):
-            if getattr(chosen, name):
+        for name in ("diversity", "sort", "group_size"):
+            if getattr(chosen, name) != getattr(SearchOptions(), name):
                 raise QueryError(
                     f"{name} is {getattr(chosen, name)!r}; a run is ordered by score, so leave it "
                     "out, or use search_many."
@@ -489,6 +498,7 @@ class SearchEngine:
         *,
         unlike: Examples = (),
         where: Where | None = None,
+        group_by: str | None = None,
         full_text: bool = False,
     ) -> Hits:
         """Find the documents whose vectors are nearest to those of examples; needs no model.
@@ -500,6 +510,8 @@ class SearchEngine:
             k: Documents to return; the documents among the examples are never returned.
             unlike: Examples that the hits shall be far from; see `example_query`.
             where: A filter over the metadata.
+            group_by: Return only the nearest document of each value of this column, and none of a
+                value of the examples, such as other pages of the same file.
             full_text: As for `SearchOptions`.
 
         Returns:
@@ -510,21 +522,49 @@ class SearchEngine:
                 nor a finite vector of the index's dimension, the examples cancel out, k is below 1,
                 or the filter is wrong.
         """
-        options = SearchOptions(k=k, where=where)
+        from sbert_search.search.facets import nearest_of_groups
+
+        SearchOptions(k=k, where=where)  # checks them
         snapshot = self._state().for_queries()
         with self._turns:
             query, doc_ids = example_query(snapshot, like, unlike)
             mask = None if where is None else snapshot.filter_mask(where)
-            (ranking,) = nearest_documents(snapshot, query[None], k + len(set(doc_ids)), mask)
-            found = read_hits(snapshot, ranking)
-        others = [hit for hit in found if hit.doc_id not in doc_ids][: options.k]
-        shown = others if full_text else map(cut_to_passage, others)
+            n, own = k + len(set(doc_ids)), snapshot.lookup(doc_ids)
+            while True:
+                (ranking,) = nearest_documents(snapshot, query[None], n, mask)
+                others = ranking.take(np.flatnonzero(~np.isin(ranking.docs, own)))
+                if group_by is not None:
+                    others = nearest_of_groups(snapshot, group_by, others, own)
+                if len(others) >= k or len(ranking) < n:
+                    break
+                n *= DEEPER
+            found = read_hits(snapshot, others.first(k))
         return Hits(
-            (replace(hit, rank=rank) for rank, hit in enumerate(shown, 1)),
+            found if full_text else map(cut_to_passage, found),
             mode="dense",
             commit=snapshot.manifest.generation,
             missing=snapshot.missing,
             columns=snapshot.columns,
+        )
+
+    def _listed(self, options: SearchOptions) -> Hits:
+        """Return the documents that pass the filter, of which no query gives scores."""
+        unused = ("boost", "diversity", "min_score")
+        if named := [name for name in unused if getattr(options, name)]:
+            raise QueryError(f"{named[0]} needs the scores of a query; leave it out, or use sort.")
+        state = self._state()
+        with self._turns:
+            docs = first_rows(state, options.where)
+            ranking = Ranking(docs, docs, np.zeros(len(docs)))
+            options = replace(options, mode="dense")
+            (found,) = order_page(state, [Retrieved("", "", None, ranking)], options, None)
+            hits = page_hits(state, found, options, highlight=False, embedder=None)
+        return Hits(
+            hits,
+            commit=state.manifest.generation,
+            missing=state.missing,
+            columns=state.columns,
+            total=len(docs),
         )
 
     def _state(self) -> Snapshot:
@@ -586,7 +626,8 @@ class SearchEngine:
                 with self._turns:
                     if self.reranker:
                         part = order_page(state, part, options, self.reranker)
-                    scores = list(scores_by_id(state, [found.ranking for found in part]))
+                    rankings = [found.ranking for found in part]
+                    scores = list(scores_by_id(state, rankings, options.group_by))
                 yield from scores
 
     def _found(

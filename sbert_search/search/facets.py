@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -147,7 +149,10 @@ def _spread(
         n = min(n, high - low + 1)
         edges: list[float] = [low + (high - low + 1) * i // n for i in range(n)]
     else:
-        edges = [low * (1 - i / n) + high * (i / n) for i in range(n)]
+        # Rounded to a thousandth of the width at most, without which 343.76 may end in ...0005.
+        digits = 3 - math.floor(math.log10(max(high / n - low / n, sys.float_info.min)))
+        inner = [round(low * (1 - i / n) + high * (i / n), digits) for i in range(1, n)]
+        edges = [low, *inner]
     starts = [*(bisect_left(numbers, edge) for edge in edges), len(numbers)]
     borders = [*map(distinct.of_number, edges), ends[1]]
     return *ends, tuple(
@@ -173,6 +178,16 @@ def groups_of(snapshot: Snapshot, column: str, docs: NDArray[np.int64]) -> NDArr
     """
     codes = snapshot.codes_of(column, docs)
     return np.where(codes < 0, -1 - docs, codes)
+
+
+def nearest_of_groups(
+    snapshot: Snapshot, column: str, ranking: Ranking, without: NDArray[np.int64]
+) -> Ranking:
+    """Keep the best document of each group, but of no group that a document of ``without`` has."""
+    require_groups(snapshot, column)
+    groups = groups_of(snapshot, column, ranking.docs)
+    first = within_groups(groups, len(groups), 1)
+    return ranking.take(first[~np.isin(groups[first], groups_of(snapshot, column, without))])
 
 
 def within_groups(groups: NDArray[np.int64], n_groups: int, size: int) -> NDArray[np.int64]:

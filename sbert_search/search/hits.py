@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from sbert_search.base import memory
 from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import ConfigError
+from sbert_search.index.documents import sorted_by
 from sbert_search.index.lexical.analyzer import (
     STOP_WORD,
     NearWords,
@@ -30,6 +31,7 @@ from sbert_search.records import Hit, HitAnswer
 from sbert_search.search.candidates import best_passages
 from sbert_search.search.fusion import Ranking
 from sbert_search.search.options import SearchOptions
+from sbert_search.search.queries import requires
 from sbert_search.search.retrieval import Retrieved
 from sbert_search.text.tokens.chunking import split_sentences
 
@@ -171,9 +173,10 @@ def order_page(
 ) -> list[Retrieved]:
     """Order the documents found for each query, and keep those of the requested page.
 
-    The stages are: the reranker, boosts, ``min_score``, diversity, groups, and the page. The first
-    four order the candidates, which are the same whichever page is requested. The other documents
-    follow the candidates in the order of retrieval.
+    The stages are: the reranker, boosts, ``min_score``, diversity or ``sort``, groups, and the
+    page. All but the last two order the candidates, which are the same whichever page is requested.
+    The other documents follow the candidates in the order of retrieval, but with ``sort`` there are
+    none.
     """
     if reranker is not None:
         from sbert_search.search.ordering import reranked
@@ -192,6 +195,11 @@ def _page(
         from sbert_search.search.ordering import reordered
 
         ranking = reordered(snapshot, found, options, reranker)
+    if options.sort:
+        if options.mode == "hybrid" and not requires(found.asked, options.syntax):
+            _, words = ranking.stages["lexical"]
+            ranking = ranking.take(np.flatnonzero(words))
+        ranking = ranking.take(sorted_by(snapshot, options.sort, ranking.docs))
     last = options.offset + options.k
     kept = np.arange(min(last, len(ranking)))
     if options.group_by is not None:
@@ -352,7 +360,17 @@ def _highlighted(
     ]
 
 
-def scores_by_id(snapshot: Snapshot, rankings: Sequence[Ranking]) -> Iterator[dict[str, float]]:
-    """Return for each ranking the scores by document id, best first; one call reads all ids."""
-    doc_ids = iter(snapshot.doc_ids(np.concatenate([ranking.docs for ranking in rankings])))
+def scores_by_id(
+    snapshot: Snapshot, rankings: Sequence[Ranking], group_by: str | None = None
+) -> Iterator[dict[str, float]]:
+    """Return for each ranking the scores by document id, best first; one call reads all ids.
+
+    With ``group_by``, a document has the value of this column in place of its id, if it has one.
+    """
+    docs = np.concatenate([ranking.docs for ranking in rankings])
+    names = snapshot.doc_ids(docs)
+    if group_by is not None:
+        values = snapshot.metadata(group_by, docs)
+        names = [own if v is None else str(v) for v, own in zip(values, names, strict=True)]
+    doc_ids = iter(names)
     return (dict(zip(islice(doc_ids, len(r)), r.scores.tolist(), strict=True)) for r in rankings)

@@ -32,6 +32,7 @@ BoostKind = Literal["log", "linear", "recency"]
 KINDS: tuple[BoostKind, ...] = get_args(BoostKind)
 MAX_RERANK_DEPTH = 10_000  # the reranker reads the text of each document
 CANDIDATES = 100  # documents that boosts and diversity reorder without a reranker
+SORTED = 1000  # documents that ``sort`` orders without a reranker
 
 _Share = Annotated[float, Bounds(0, 1)]
 _WRITTEN = re.compile(r"(?P<column>.+):(?P<kind>[a-z]+):(?P<weight>[^:]+?)(:(?P<days>[^:]+))?")
@@ -111,7 +112,8 @@ class Boost:
     probabilities. The score of a document without a value does not change.
 
     Attributes:
-        column: A metadata column of numbers, or for ``recency`` of dates or times.
+        column: A metadata column of numbers or of true (1) and false (0), or for ``recency`` of
+            dates or times.
         weight: Weight of the value; below 0, documents with a high value are lowered.
         kind: ``log``: f is ln(1 + value), for counts such as views; values below 0 count as 0.
             ``linear``: f is the value itself. ``recency``: f is 0.5 ** (age / half-life), which is
@@ -188,6 +190,7 @@ class SearchKeywords(TypedDict, total=False):
     rerank_depth: int
     offset: int
     min_score: float | None
+    sort: str | None
     syntax: Syntax | None
     boost: Boost | Sequence[Boost]
     diversity: float
@@ -222,6 +225,10 @@ class SearchOptions:
             search; else the score of the mode. The scores of the modes have different ranges, so
             name the mode too. Cosines are rounded; 1 finds equal vectors all the same, and in a
             float16 index more than 0.999 means 0.999. None: no limit.
+        sort: Column by whose values documents are ordered, ascending; -COLUMN: descending. Ordered
+            are the best 1,000 documents, or those that the reranker scores; no others are returned.
+            In hybrid search they must have a word of the query, as for `SearchEngine.count`. A
+            document without a value comes last; documents with equal values are ordered by score.
         syntax: Whether "exact phrase", +must and -not in a query are filters (operators), or the
             query is only text (plain). Operators need lexical data in the index. None:
             ``operators``, but ``plain`` for `SearchEngine.run` and `SearchEngine.iter_run`, whose
@@ -256,7 +263,7 @@ class SearchOptions:
             number has the wrong type, k or ``group_size`` is below 1, ``offset`` or
             ``answer_depth`` is negative, ``min_score`` is NaN, ``diversity`` is not from 0 to 1,
             ``fuzzy`` or ``rerank_depth`` is out of range, ``group_size`` is given without
-            ``group_by``, or ``group_by`` with ``group=False``.
+            ``group_by``, ``group_by`` with ``group=False``, or ``sort`` with ``diversity``.
 
     Example:
         >>> SearchOptions(k=3, mode="hybrid", where="year >= 2019").with_keywords(5).k
@@ -270,6 +277,7 @@ class SearchOptions:
     rerank_depth: Annotated[int, Bounds(0, MAX_RERANK_DEPTH)] = 100
     offset: Annotated[int, Bounds(0)] = 0
     min_score: float | None = None
+    sort: Annotated[str | None, Bounds(metavar="COLUMN")] = None
     syntax: Syntax | None = None
     boost: Boost | Sequence[Boost] = ()
     diversity: _Share = 0.0
@@ -297,6 +305,8 @@ class SearchOptions:
                 f"group_by is {self.group_by!r}, which groups documents, but group=False asks for "
                 "passages; leave out one of the two."
             )
+        if self.sort and self.diversity:
+            raise QueryError("sort and diversity both order the hits; leave out one of the two.")
 
     @property
     def boosts(self) -> Sequence[Boost]:
@@ -307,7 +317,7 @@ class SearchOptions:
     def candidates(self) -> int:
         """Number of documents that later stages may reorder; without such stages, all."""
         reordered = CANDIDATES if self.boost or self.diversity else self.offset + self.k
-        return self.rerank_depth or reordered
+        return self.rerank_depth or (SORTED if self.sort else reordered)
 
     @property
     def least(self) -> float | None:
@@ -317,7 +327,7 @@ class SearchOptions:
     @property
     def depth(self) -> int:
         """Number of documents to find: the candidates, and further documents up to the page."""
-        return max(self.offset + self.k, self.candidates)
+        return max(0 if self.sort else self.offset + self.k, self.candidates)
 
     def for_index(self, snapshot: Snapshot) -> SearchOptions:
         """Replace the mode ``auto``: hybrid if the index has lexical data, otherwise dense.

@@ -135,7 +135,8 @@ def add_boosts(snapshot: Snapshot, ranking: Ranking, boosts: Sequence[Boost]) ->
 
 def _check_type(snapshot: Snapshot, boost: Boost) -> None:
     kind = snapshot.column_type(boost.column)
-    suited = ("date", "timestamp") if boost.kind == "recency" else ("int64", "float64")
+    numbers = ("int64", "float64", "bool")
+    suited = ("date", "timestamp") if boost.kind == "recency" else numbers
     if kind not in suited:
         raise QueryError(
             f"The column {boost.column!r} is {kind}; a {boost.kind} boost needs a column of "

@@ -28,6 +28,7 @@ class Hits(list[Hit]):
         mode: See the attribute ``mode``.
         commit: See the attribute ``commit``.
         missing: See the attribute ``missing``.
+        total: See the attribute ``total``.
         columns: The metadata columns of the index with their types. A table of the hits has all
             these columns, even if no hit has a value in a column. None: a table has only the
             columns in which a hit has a value.
@@ -39,6 +40,8 @@ class Hits(list[Hit]):
         commit: Number of commits of the index up to the state that was searched; 0 if unknown.
         missing: Names of the shards that did not answer, so that their documents may be absent.
             Only a search on a cluster that allows partial answers can have such shards.
+        total: Number of documents that match, of a search without a query; None: unknown, see
+            `SearchEngine.count`.
 
     Example:
         >>> hits = SearchEngine("my.index").search("river wheel", k=2)
@@ -54,11 +57,12 @@ class Hits(list[Hit]):
         mode: str = "",
         commit: int = 0,
         missing: tuple[str, ...] = (),
+        total: int | None = None,
         columns: Mapping[str, ColumnType] | None = None,
     ) -> None:
         super().__init__(hits)
         self.query, self.mode, self.commit, self.missing = query, mode, commit, missing
-        self._columns = columns or {}
+        self.total, self._columns = total, columns or {}
 
     @overload
     def __getitem__(self, at: SupportsIndex, /) -> Hit: ...
@@ -75,6 +79,7 @@ class Hits(list[Hit]):
                 mode=self.mode,
                 commit=self.commit,
                 missing=self.missing,
+                total=self.total,
                 columns=self._columns,
             )
         return super().__getitem__(at)

@@ -131,7 +131,7 @@ def retrieve(
         search = _Search(snapshot, options, admitted, near, fills)
         rankings = _rankings(search, some_texts, some, options.depth)
         others: list[Ranking | None] = [None] * len(at)
-        if options.group_by is not None:
+        if options.group_by is not None and not options.sort:
             each_vector = [None] * len(at) if some is None else np.split(some, len(at))
             by_query = zip(rankings, some_texts, each_vector, strict=True)
             others = [_for_groups(search, *each) for each in by_query]

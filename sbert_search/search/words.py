@@ -102,24 +102,38 @@ def suggest(snapshot: Snapshot, query: str) -> str | None:
     one edit away. Never replaced are stop words of any language, words with digits or of fewer than
     `LEAST_LETTERS` characters, and words that the model of the index has as one token: it has seen
     them often, so they are words that the documents lack. Nor is a word replaced by one that it
-    begins or that begins it, which is an inflection or a compound.
+    begins or that begins it, which is an inflection or a compound. But if another word is replaced,
+    such a word becomes the form of its stem that the index has.
+
+    If a word that no document contains cannot be corrected, nothing is suggested.
     """
     text = unicodedata.normalize("NFC", query)
-    corrected, end = "", 0
-    for start, after in word_spans(text):
-        corrected += text[end:start] + _corrected(snapshot, text[start:after])
-        end = after
-    corrected += text[end:]
-    return None if corrected == text else corrected
+    spans = list(word_spans(text))
+    words = [text[start:end] for start, end in spans]
+    corrected = [_corrected(snapshot, word) for word in words]
+    if None in corrected or corrected == words:
+        return None
+    parts, after = "", 0
+    for (start, end), word, other in zip(spans, words, corrected, strict=True):
+        parts += text[after:start]
+        parts += _in_listed_form(snapshot, word) if other == word else str(other)
+        after = end
+    return parts + text[after:]
 
 
-def _corrected(snapshot: Snapshot, word: str) -> str:
-    """Return the word of the index that was probably meant, capitalised alike, or ``word``."""
+def _is_fixed(word: str) -> bool:
+    """Whether a lower-case word is never replaced."""
+    return not is_listed(word) or len(word) < LEAST_LETTERS or word in all_stop_words()
+
+
+def _corrected(snapshot: Snapshot, word: str) -> str | None:
+    """Return the word of the index that was probably meant, capitalised alike, or ``word``.
+
+    None: no document contains ``word``, and none a word that could be meant.
+    """
     low = folded(word)
     known = _frequency(snapshot, low, 0)
-    if not is_listed(low) or len(low) < LEAST_LETTERS or low in all_stop_words():
-        return word
-    if known is None or known > RARE:
+    if _is_fixed(low) or known is None or known > RARE:
         return word
 
     def is_likely(near: NearWord) -> bool:
@@ -131,11 +145,28 @@ def _corrected(snapshot: Snapshot, word: str) -> str:
     edits = MOST_EDITS if len(low) >= TWO_EDITS_FROM else 1
     likely = filter(is_likely, snapshot.vocabulary.near(low, edits))
     best = max(likely, key=lambda near: near.count / ODDS**near.edits, default=None)
-    if best is None or _is_token(snapshot, low):
+    if known and best is None:
         return word
+    if _is_token(snapshot, low):
+        return word
+    return None if best is None else _capitalised_like(word, best.word)
+
+
+def _in_listed_form(snapshot: Snapshot, word: str) -> str:
+    """Return a word of the index with the stem of a word that it lacks, one edit away."""
+    low, stems = folded(word), snapshot.lexical.reader.hashes
+    if _is_fixed(low) or snapshot.vocabulary.has(low) or _is_token(snapshot, low):
+        return word
+    near = snapshot.vocabulary.near(low, 1)
+    alike = (other.word for other in near if stems([other.word]) == stems([low]))
+    found = next(alike, None)
+    return word if found is None else _capitalised_like(word, found)
+
+
+def _capitalised_like(word: str, other: str) -> str:
     if word.isupper():
-        return best.word.upper()
-    return best.word[0].upper() + best.word[1:] if word[0].isupper() else best.word
+        return other.upper()
+    return other[0].upper() + other[1:] if word[0].isupper() else other
 
 
 def _is_token(snapshot: Snapshot, word: str) -> bool:

@@ -6,14 +6,14 @@ import asyncio
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic, perf_counter, time
 from typing import TypeVar
 
 from sbert_search.base.progress import note, warn
-from sbert_search.errors import IndexStoreError, ModelMismatch, SbertSearchError
+from sbert_search.errors import IndexStoreError, ModelMismatch, NoLexicalData, SbertSearchError
 from sbert_search.index.building.ingest import IngestReport
 from sbert_search.index.building.settings import ReadKeywords
 from sbert_search.index.index import Index
@@ -81,11 +81,16 @@ class ServedIndex:
         reranks: bool = False,
         highlight: bool = False,
     ) -> list[Hits]:
-        """Answer queries; their vectors are computed in the queue of the model."""
+        """Answer queries, whose vectors are computed in the queue of the model; []: list documents.
+
+        Without a query, there is one result: the documents that pass the filter.
+        """
         if reranks and self.reranking is None:
             raise Problem(400, NO_RERANKER, "rerank")
         engine = self.reranking if reranks and self.reranking else self.engine
         model = self.model  # read with the engine: a migration changes both
+        if not queries:
+            return [await self._read(partial(self.engine.search, None, options=options))]
         with self.plain_errors():
             require_queries(queries)
             vectors = None
@@ -127,6 +132,23 @@ class ServedIndex:
         distinct = list(dict.fromkeys(columns))
         count = partial(self.engine.facets, query, distinct, where=where, mode=mode)
         return await self._read(partial(count, syntax=syntax, fuzzy=fuzzy, n=n))
+
+    async def about(self, query: str | None, options: SearchOptions) -> tuple[int, str | None]:
+        """Count the documents that match, and correct a query that seems misspelt."""
+
+        def read() -> tuple[int, str | None]:
+            total = self.engine.count(
+                query,
+                where=options.where,
+                mode=options.mode,
+                syntax=options.syntax or "operators",
+                fuzzy=options.fuzzy,
+            )
+            with suppress(NoLexicalData):  # also if a list of words is damaged
+                return total, None if query is None else self.engine.suggest(query)
+            return total, None
+
+        return await self._read(read)
 
     async def document(self, doc_id: str) -> Document:
         """Read a document; a `Problem` says that there is none."""

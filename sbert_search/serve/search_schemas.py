@@ -14,6 +14,7 @@ MOST = 1_000_000
 MOST_BOOSTS = 8  # each reads a column of the candidates
 Count = Annotated[int, Meta(ge=1, le=MOST)]
 Position = Annotated[int, Meta(ge=0, le=MOST)]
+Fuzzy = Annotated[int, Meta(ge=0, le=2)]
 
 JsonScalar = str | int | float | bool
 JsonValue = str | int | float | bool | list[JsonScalar] | None
@@ -73,12 +74,16 @@ FusionSettings: type[Struct] = defstruct(
 class AskedSearch(Struct, kw_only=True, forbid_unknown_fields=True):
     """A query or several, with most options of `sbert_search.SearchOptions`.
 
+    Without a query, all documents that pass the filter match, in the order of ``sort``.
+
     Attributes:
         query: One query.
         queries: Several queries, in place of ``query``.
         index: Name of the index; "": the first one.
         k: Number of hits; null: 10, or the most that the server allows if that is fewer.
         fusion: How hybrid search fuses.
+        fuzzy: Number of edits by which words may differ from those of the query; null: that of
+            serve --fuzzy, which is 0 by default.
         boost: Numbers or dates in the metadata that raise documents, each written as on the command
             line: ``COLUMN:KIND:WEIGHT`` or ``COLUMN:recency:WEIGHT:DAYS``.
         rerank: Whether the server's reranker scores the first hits again.
@@ -93,6 +98,7 @@ class AskedSearch(Struct, kw_only=True, forbid_unknown_fields=True):
     index: str = ""
     k: Count | None = None
     fusion: FusionSettings | None = None  # type: ignore[valid-type]
+    fuzzy: Fuzzy | None = None
     boost: Annotated[list[str], Meta(max_length=MOST_BOOSTS)] = []
     rerank: bool = False
     highlight: bool = False
@@ -108,7 +114,7 @@ OPTIONS = (
     "rerank_depth",
     "syntax",
     "min_score",
-    "fuzzy",
+    "sort",
     "diversity",
     "group_by",
     "group_size",
@@ -163,15 +169,21 @@ class SearchHit(Struct, kw_only=True, omit_defaults=True):
 
 
 class SearchResult(Struct, kw_only=True):
-    """The hits of a query, best first.
+    """The hits of a query, best first, or in the order that was asked for.
 
     Attributes:
-        query: The query.
-        mode: The mode that found them.
+        query: The query; "": all documents match that pass the filter.
+        mode: The mode that found them; "" without a query.
         commit: Number of commits of the index up to the state that was searched.
         missing_shards: Lost shards, whose documents were not searched; only `serve --partial` has
             such answers.
         hits: The hits.
+        total: Number of documents that match: those with a word of the query that pass the filter
+            and meet the operators; in dense mode and without a query, those that pass the filter
+            and meet the operators. Hybrid search without ``sort`` ranks other documents behind
+            them. null: not counted, as there are several queries.
+        suggestion: The query without its typing errors, by the words of the index; null: none seems
+            misspelt, or there are several queries.
     """
 
     query: str
@@ -179,6 +191,8 @@ class SearchResult(Struct, kw_only=True):
     commit: int
     missing_shards: list[str]
     hits: list[SearchHit]
+    total: int | None = None
+    suggestion: str | None = None
 
 
 class FacetValue(Struct, kw_only=True):
@@ -249,7 +263,7 @@ class FacetRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     mode: SearchMode = "auto"
     where: JsonWhere | None = None
     syntax: Syntax = "operators"
-    fuzzy: Annotated[int, Meta(ge=0, le=2)] = 0
+    fuzzy: Fuzzy | None = None
     n: Annotated[int, Meta(ge=1, le=100)] = 10
 
 

@@ -50,6 +50,7 @@ class Served:
     hosts: Sequence[str] = ()  # that the header Host may name, without ports; (): all hosts
     origins: Sequence[str] = ()  # of web pages that may read answers (CORS)
     mcp: bool = False  # whether the tools of the Model Context Protocol are served
+    fuzzy: int = 0  # edits of searches that name no number
     draining: bool = False  # whether the server is shutting down
     active: int = 0  # number of requests that are being answered
     started_at: float = field(default_factory=time)  # in seconds since 1970
@@ -198,6 +199,7 @@ class ServeSettings:
     host: str = "127.0.0.1"  # the address that the server will bind
     origins: Sequence[str] = ()  # of web pages that may read answers
     mcp: bool = False  # whether the tools of the Model Context Protocol are served
+    fuzzy: int = 0  # edits by which words may differ, in searches that name no number
     runner: ShardRunner | None = None  # searches the shards; None: this process does
 
 
@@ -244,6 +246,7 @@ def open_served(settings: ServeSettings) -> Served:
         hosts=(*_LOCAL_HOSTS, settings.host, f"[{settings.host}]") if local else (),
         origins=[_origin(text) for text in settings.origins],
         mcp=settings.mcp,
+        fuzzy=settings.fuzzy,
     )
     served.warm()
     return served

@@ -72,6 +72,22 @@ def test_retrieval_in_an_index_takes_the_model_of_the_index(data: Path) -> None:
     assert "vectors.index holds vectors that were given without a model" in none.err
 
 
+def test_retrieval_takes_options_of_the_search_and_names_absent_documents(data: Path) -> None:
+    line = ("eval", "retrieval", data / "mini", "--model", "hashing", "--mode", "lexical")
+    (data / "mini" / "queries.jsonl").write_text('{"_id": "q", "text": "the mooon"}\n')
+    for more, found in ((), False), (("--fuzzy", "1"), True):
+        done = sbert_search(*line, *more, cwd=data)
+        assert ("1.0000" in done.out, done.code) == (found, 0), done.err
+    qrels = data / "mini" / "qrels" / "test.tsv"
+    qrels.write_text(qrels.read_text() + "q\tgone\t1\nq\tbad\t0\n")
+    done = sbert_search(*line, "--where", "doc_id <> '3'", "--boost", "n:linear:1", cwd=data)
+    assert "Unknown metadata column 'n'" in done.err
+    assert (
+        "1 of 1 queries have relevant documents that are not in the index: gone; their scores are "
+        "lower for it." in done.err
+    )
+
+
 def test_examples_of_fewer_tokens_than_possible_are_wrong_usage() -> None:
     done = sbert_search("eval", "mlm", "text.txt", "--model", "m", "--max-len", "7")
     assert (done.code, "7 is not in the range x>=8" in done.err) == (2, True), done.err

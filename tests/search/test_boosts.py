@@ -20,8 +20,21 @@ from sbert_search.search.options import Boost
 
 NOW = datetime(2024, 3, 1, tzinfo=UTC)
 ROWS: list[dict[str, Any]] = [
-    {"_id": "a", "text": "red fish", "views": 0, "day": date(2024, 3, 1), "kind": "x"},
-    {"_id": "b", "text": "red fish blue bird", "views": 99, "day": date(2024, 2, 20)},
+    {
+        "_id": "a",
+        "text": "red fish",
+        "views": 0,
+        "day": date(2024, 3, 1),
+        "kind": "x",
+        "sold": True,
+    },
+    {
+        "_id": "b",
+        "text": "red fish blue bird",
+        "views": 99,
+        "day": date(2024, 2, 20),
+        "sold": False,
+    },
     {"_id": "c", "text": "red cat dog tree", "views": -5, "day": date(2025, 1, 1)},
     {"_id": "d", "text": "bird dog tree house"},
 ]
@@ -38,6 +51,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> SearchEngine:
     [
         (Boost("views", 0.2), {"b": 0.2 * math.log(100)}),
         (Boost("views", 0.01, "linear"), {"b": 0.99, "c": -0.05}),
+        (Boost("sold", 0.3, "linear"), {"a": 0.3}),
         (Boost("views", -0.01, "linear"), {"b": -0.99, "c": 0.05}),
         (Boost("day", 0.4, "recency", 10, NOW), {"a": 0.4, "b": 0.2, "c": 0.4}),
     ],

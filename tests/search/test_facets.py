@@ -222,3 +222,15 @@ def test_ranges_hold_every_value_once(
     for one, following in pairwise(ranges):
         assert one.high == following.low
         assert one.count == sum(one.low <= value < one.high for value in values)
+
+
+def test_the_ends_of_ranges_have_few_digits(tmp_path: Path) -> None:
+    prices = [19.95, *(20 + 0.37 * n for n in range(30)), 3299.0]
+    for scale in (1.0, 1e-200, 1e300):
+        rows = [{"_id": str(i), "text": "x", "p": p * scale} for i, p in enumerate(prices)]
+        index = Index.build(rows, out=tmp_path / f"i{scale}", model="hashing")
+        ranges = SearchEngine(index).facets(None, "p")["p"].ranges
+        assert sum(one.count for one in ranges) == len(prices)
+        lows = [one.low for one in ranges]
+        assert lows == sorted(lows)
+        assert all(len(repr(low)) < 13 for low in lows[1:]), lows

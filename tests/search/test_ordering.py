@@ -191,8 +191,8 @@ def test_a_run_refuses_orders_that_are_not_by_score(engine: SearchEngine) -> Non
     queries = [Query("q", "red fish")]
     with pytest.raises(QueryError, match=r"diversity is 0\.5; a run is ordered by score"):
         engine.run(queries, diversity=0.5)
-    with pytest.raises(QueryError, match="group_by is 'kind'; a run is ordered by score"):
-        engine.run(queries, group_by="kind")
+    with pytest.raises(QueryError, match="sort is 'views'; a run is ordered by score"):
+        engine.run(queries, sort="views")
     boost = Boost("views", 0.2)
     hits = engine.search("red fish", 7, boost=boost)
     assert list(engine.run(queries, 7, boost=boost)["q"].items()) == [

@@ -145,7 +145,7 @@ V = np.array([1.0, 0.0])
             "The vector of the query has the shape (3,)",
         ),
         (lambda e: e.search_many(["sun"], vectors=VECTORS), "3 vectors for 1 queries"),
-        (lambda e: e.search(None), "of type NoneType; it must be a text"),
+        (lambda e: e.search_many([None]), "of type NoneType; it must be a text"),
         (lambda e: e.search(" "), "The query is empty"),
     ],
 )

@@ -200,6 +200,10 @@ def spelling(tmp_path_factory: pytest.TempPathFactory) -> SearchEngine:
         ("wordle", None),  # only in a deleted document
         ("wordl", None),
         ("b2b 1234 a", None),
+        ("vacine xylophone", None),  # one word would stay unknown
+        ("vacine pum", "vaccine pum"),  # of three letters
+        ("Vacine for Immun cels", "Vaccine for Immune cells"),  # "immun" is a stem of the index
+        ("immun cells", None),  # found by its stem
         ("?!", None),
     ],
 )

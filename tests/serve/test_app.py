@@ -58,6 +58,36 @@ def test_queries_are_answered_together_and_options_count(live: Live) -> None:
     assert [hit["id"] for hit in live.search('"turns its wheel"', mode="lexical")] == ["mill"]
 
 
+def test_documents_are_listed_and_sorted_without_a_query(live: Live) -> None:
+    answer = live.post("/v1/search", where="year > 2000", sort="-year", k=1, facets=["year"]).json
+    [result] = answer["results"]
+    assert ([hit["id"] for hit in result["hits"]], result["total"]) == (["vaccines"], 2)
+    assert (result["query"], result["mode"], result["suggestion"]) == ("", "", None)
+    assert answer["facets"][0]["total"] == 2
+    next_page = live.post("/v1/search", where="year > 2000", sort="-year", k=1, offset=1).json
+    assert [hit["id"] for hit in next_page["results"][0]["hits"]] == ["bread"]
+    refused = live.post("/v1/search", rerank=True)
+    assert (refused.status, refused.json["error"]["param"]) == (400, "query")
+    assert live.post("/v1/search", boost=["year:log:1"]).status == 400
+
+
+def test_a_search_says_how_many_match_and_corrects_typing_errors(live: Live) -> None:
+    [result] = live.post("/v1/search", query="watr", mode="lexical").json["results"]
+    assert (result["hits"], result["total"], result["suggestion"]) == ([], 0, "water")
+    [result] = live.post("/v1/search", query="watr", mode="lexical", fuzzy=1).json["results"]
+    assert (len(result["hits"]), result["total"]) == (1, 1)
+    several = live.post("/v1/search", queries=["watr"]).json["results"]
+    assert (several[0]["total"], several[0]["suggestion"]) == (None, None)
+
+
+def test_the_server_has_a_default_of_fuzzy(built: Path) -> None:
+    with live_server(built, "--fuzzy", "1") as server:
+        assert len(server.search("watr", mode="lexical")) == 1
+        assert server.search("watr", mode="lexical", fuzzy=0) == []
+        counted = server.post("/v1/facets", columns=["year"], query="watr", mode="lexical").json
+        assert counted["facets"][0]["total"] == 1
+
+
 def test_facets_count_the_values_of_columns(live: Live) -> None:
     answer = live.post("/v1/search", query="dough", mode="dense", facets=["year"]).json
     assert answer["facets"] == [

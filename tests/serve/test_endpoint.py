@@ -18,7 +18,6 @@ from sbert_search.serve.state import Served
 from tests.serve.live import READ, WRITE, Live, live_server
 
 BAD = [
-    ({}, "query"),
     ({"query": 1}, "query"),
     ({"query": ""}, "query"),
     ({"query": "x", "queries": ["y"]}, "query"),

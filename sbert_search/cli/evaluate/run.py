@@ -18,8 +18,9 @@ from sbert_search.cli.evaluate.reporting import (
     report,
 )
 from sbert_search.cli.lazy_group import LazyGroup, is_for_all_commands
-from sbert_search.cli.options.search import ranking_options, search_options
-from sbert_search.cli.options.shared import prompt_options, refuse_typed
+from sbert_search.cli.options.search import boost_option, ranking_options, search_options
+from sbert_search.cli.options.shared import options_of, prompt_options, refuse_typed
+from sbert_search.search.options import SearchOptions
 
 if TYPE_CHECKING:
     from sbert_search.embed.arguments import EmbedderOptions
@@ -81,7 +82,9 @@ def sts(
 
 @click.command()
 @click.option("--index", type=FOLDER, help="Index to search.  [default: a new exact index]")
+@options_of(SearchOptions, "where", "fuzzy")
 @ranking_options("auto")
+@boost_option
 @no_cache
 @prompt_options
 @eval_options

@@ -52,14 +52,15 @@ def ranking_options(mode: Literal["auto", "dense"]) -> Decorator:
     return joined(add_mode, *_RANKING)
 
 
+boost_option: Decorator = click.option(
+    "--boost",
+    multiple=True,
+    metavar="COLUMN:KIND:WEIGHT",
+    help="Raise documents by a number (log or linear) or by a date: views:log:0.2, or "
+    "published:recency:0.5:30, where 30 days halve the gain. Repeat it for several.",
+)
 order_options = joined(
-    click.option(
-        "--boost",
-        multiple=True,
-        metavar="COLUMN:KIND:WEIGHT",
-        help="Raise documents by a number (log or linear) or by a date: views:log:0.2, or "
-        "published:recency:0.5:30, where 30 days halve the gain. Repeat it for several.",
-    ),
+    boost_option,
     options_of(SearchOptions, "diversity", "group_by", "group_size"),
 )
 answer_options = joined(

@@ -163,6 +163,10 @@ class Vocabulary:
     def __init__(self, lists: Sequence[WordList]) -> None:
         self._lists = lists
 
+    def has(self, word: str) -> bool:
+        """Whether a document has a lower-case word in this form."""
+        return any(True for words in self._lists for _ in words.near(word, 0))
+
     def near(self, word: str, most: int) -> list[NearWord]:
         """Find the words within some edits of a lower-case word, without the word itself.
 

@@ -27,6 +27,8 @@ let indexes = [];
 let mostHits = PAGE_SIZE; // `--max-k` of the server
 /** @type {Hit[]} */
 let hits = [];
+/** @type {string | null} */
+let suggestion = null; // the query without its typing errors
 let waiting = 0; // the timer of a pause
 let typing = false; // whether the present entry of the history was made by typing
 
@@ -111,6 +113,7 @@ async function search() {
     const done = await searches.run((signal) => ask(request.path, request.body, signal));
     if (done === null) return;
     hits = done.answer.hits ?? done.answer.results[0].hits;
+    suggestion = done.answer.hits ? null : done.answer.results[0].suggestion;
     showResults(done.serverMs, done.totalMs);
   }, search);
 }
@@ -155,8 +158,16 @@ function showResults(serverMs, totalMs) {
   byId("status").textContent = hits.length
     ? `${count(hits.length)} ${hits.length === 1 ? "result" : "results"}${about}`
     : `No document was found${about}.`;
+  showSuggestion();
   byId("latency").textContent = `server ${ms(serverMs)} · round trip ${ms(totalMs)}`;
   byId("more").hidden = hits.length < wanted() || wanted() >= mostHits;
+}
+
+function showSuggestion() {
+  const query = suggestion ?? "";
+  const again = { type: "button", className: "quiet", onclick: () => go({ query, k: PAGE_SIZE }) };
+  byId("suggestion").hidden = !query;
+  byId("suggestion").replaceChildren("Did you mean ", make("button", again, query), "?");
 }
 
 /** @param {number} value */
@@ -164,6 +175,8 @@ const ms = (value) => `${value < 10 ? value.toFixed(1) : count(Math.round(value)
 
 function welcome() {
   hits = [];
+  suggestion = null;
+  showSuggestion();
   byId("hits").replaceChildren();
   byId("hits").classList.remove("waiting");
   byId("more").hidden = true;

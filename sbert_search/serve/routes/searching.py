@@ -133,7 +133,7 @@ _RERANKED = 16_384  # pairs of a request that the reranker may have to score
 
 
 async def search(served: Served, call: Call[AskedSearch]) -> Reply:
-    """Search an index for one query or several."""
+    """Search an index for one query or several, or list the documents that pass a filter."""
     return Reply(await answer_search(served, call.body, call.work))
 
 
@@ -141,13 +141,15 @@ async def answer_search(served: Served, body: AskedSearch, work: Work) -> Search
     """Search an index."""
     served_index = served.index(body.index)
     queries = _queries(body, served.limits)
-    options = _options(served_index, body, served.limits)
+    options = _options(served_index, body, served)
     served.require_filter(options.where)
     depth = options.rerank_depth
     if body.rerank and len(queries) * depth > _RERANKED:
         pairs = f"{len(queries):,} queries with {depth:,} documents to rerank for each"
         message = f"{pairs} are more than {_RERANKED:,} pairs. Send several requests."
         raise Problem(413, message, "rerank_depth")
+    if not queries and (body.rerank or body.highlight or body.passages):
+        raise Problem(400, "rerank, highlight and passages need a query.", "query")
     answers = await served_index.search(
         queries, options, work, reranks=body.rerank, highlight=body.highlight
     )
@@ -155,8 +157,11 @@ async def answer_search(served: Served, body: AskedSearch, work: Work) -> Search
     if body.facets:
         mode, where, syntax = options.mode, options.where, options.syntax or "operators"
         facets = await served_index.facets(
-            queries[0], body.facets, mode, where, syntax, options.fuzzy
+            body.query, body.facets, mode, where, syntax, options.fuzzy
         )
+    total, suggestion = None, None
+    if body.queries is None:
+        total, suggestion = await served_index.about(body.query, options)
     results = [
         SearchResult(
             query=query,
@@ -164,8 +169,10 @@ async def answer_search(served: Served, body: AskedSearch, work: Work) -> Search
             commit=hits.commit,
             missing_shards=list(hits.missing),
             hits=[hit_of(hit, highlight=body.highlight, explain=body.explain) for hit in hits],
+            total=total,
+            suggestion=suggestion,
         )
-        for query, hits in zip(queries, answers, strict=True)
+        for query, hits in zip(queries or [""], answers, strict=True)
     ]
     return SearchResponse(
         index=served_index.name,
@@ -185,8 +192,9 @@ async def count_facets(served: Served, call: Call[FacetRequest]) -> Reply:
     if body.query is not None:
         _check_query(body.query, "query", served.limits)
     served.require_filter(body.where)
+    fuzzy = served.fuzzy if body.fuzzy is None else body.fuzzy
     facets = await served_index.facets(
-        body.query, body.columns, body.mode, body.where, body.syntax, body.fuzzy, body.n
+        body.query, body.columns, body.mode, body.where, body.syntax, fuzzy, body.n
     )
     counts = [counts_of(facet) for facet in facets.values()]
     return Reply(FacetResponse(index=served_index.name, facets=counts))
@@ -243,8 +251,10 @@ async def answer_similar(
 
 
 def _queries(body: AskedSearch, limits: ServerLimits) -> list[str]:
-    if (body.query is None) == (body.queries is None):
+    if body.query is not None and body.queries is not None:
         raise Problem(400, "Send either query or queries.", "query")
+    if body.query is None and body.queries is None:
+        return []
     queries = [body.query] if body.query is not None else body.queries or []
     param = "query" if body.query is not None else "queries"
     if not 0 < len(queries) <= limits.items:
@@ -263,9 +273,11 @@ def _check_query(query: str, param: str, limits: ServerLimits) -> None:
         raise Problem(413, f"A query may have at most {limits.query_chars:,} characters.", param)
 
 
-def _options(served_index: ServedIndex, body: AskedSearch, limits: ServerLimits) -> SearchOptions:
+def _options(served_index: ServedIndex, body: AskedSearch, served: Served) -> SearchOptions:
+    limits = served.limits
     k = min(_DEFAULT_HITS, limits.k) if body.k is None else body.k
     named = {name: getattr(body, name) for name in OPTIONS}
+    named["fuzzy"] = served.fuzzy if body.fuzzy is None else body.fuzzy
     with served_index.plain_errors():
         fusion = Fusion()
         if body.fusion is not None:

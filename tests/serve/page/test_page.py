@@ -33,6 +33,15 @@ def test_results_appear_while_typing_and_mark_the_answer(visit: Visit, site: Liv
     )
 
 
+def test_a_corrected_query_is_offered(visit: Visit, site: Live) -> None:
+    page = visit.page
+    page.goto(f"{site.url}/?mode=lexical&q=dogh")
+    page.locator("#suggestion").get_by_role("button", name="dough").click()
+    page.locator("#status", has_text="1 result").wait_for()
+    assert (visit.titles(), page.locator("#query").input_value()) == (["Bread"], "dough")
+    assert page.locator("#suggestion").is_hidden()
+
+
 def test_the_stages_of_a_result_are_shown(visit: Visit, site: Live) -> None:
     page = visit.page
     page.goto(site.url)
