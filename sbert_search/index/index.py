@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self, Unpack
 
 from sbert_search.config import from_mapping
-from sbert_search.embed.arguments import CheckedOptions, EmbedderOptions, ModelLike
+from sbert_search.embed.arguments import CheckedOptions, EmbedderOptions, MatchingOptions, ModelLike
 from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import ConfigError, IndexStoreError, QueryError, UnfinishedBuild
 from sbert_search.index import documents as read
@@ -71,9 +71,13 @@ class Index:
         if (delete := self.__dict__.get("_delete")) is not None:
             delete()
         self.__dict__.pop("store", None)
+        self.__dict__.pop("_kept", None)
 
     def __enter__(self) -> Self:
         return self
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in self.__dict__.items() if name != "_kept"}
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -488,6 +492,28 @@ class Index:
             self.state, model, options, allow_inexact=allow_inexact, quick=quick, named=named
         )
 
+    def kept_embedder(
+        self,
+        model: ModelLike | None = None,
+        *,
+        allow_inexact: bool = False,
+        **options: Unpack[MatchingOptions],
+    ) -> TextEmbedder:
+        """Open the model as `matching_embedder` does, or return the one it opened at the last call.
+
+        The index holds one model that it opened by name, with its memory, until it is closed or
+        other arguments are given.
+        """
+        name = self.identity.name if model is None else model
+        asked = (name, self.state.settings.digest, options)
+        if (kept := self.__dict__.get("_kept")) and kept[0] == asked:
+            return self.matching_embedder(kept[1], allow_inexact=allow_inexact)
+        self.__dict__.pop("_kept", None)  # its memory is free before another model is opened
+        embedder = self.matching_embedder(model, allow_inexact=allow_inexact, **options)
+        if isinstance(name, (str, Path)):
+            self.__dict__["_kept"] = (asked, embedder)
+        return embedder
+
     # --- Changing ---------------------------------------------------------------------------------
 
     def add(
@@ -501,7 +527,9 @@ class Index:
     ) -> IngestReport:
         """Add documents. A document whose id is already indexed with other content is a bad row.
 
-        A document that is already indexed with the same content is skipped.
+        A document that is already indexed with the same content is skipped. If a text must be
+        embedded, the model is opened, and this object holds it for further updates, with its
+        memory, until `close` or until an update names another model, device or precision.
 
         Args:
             sources: Paths or rows, as for `build`.
@@ -540,7 +568,7 @@ class Index:
         """Add documents, and replace those whose id is indexed with other content.
 
         A given vector is part of the content: the same text with another vector replaces the
-        document.
+        document. A document with the text it had keeps its vectors; if all do, no model is opened.
 
         Arguments and errors are those of `add`.
         """

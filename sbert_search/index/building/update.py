@@ -23,6 +23,7 @@ from sbert_search.index.building.given_vectors import (
 from sbert_search.index.building.ingest import (
     IngestReport,
     Mode,
+    cuts_stay,
     ingest,
     note_columns,
     require_memory,
@@ -109,6 +110,9 @@ def update(
             finish=partial(settle, writer),
             by_time=True,
             predicted=predicted,
+            find_unchanged=partial(
+                writer.unchanged, keeps=cuts_stay(settings, index.read_settings)
+            ),
         )
     if report.counts.replaced and (shown := reader.numbered):
         warn(
@@ -193,7 +197,7 @@ def _embedder_of(
 def _open_model(
     index: Index, model: ModelLike | None, settings: ReadSettings, options: CheckedOptions
 ) -> TextEmbedder:
-    embedder = index.matching_embedder(model, **options)
+    embedder = index.kept_embedder(model, **options)
     require_mixable(index.state.settings, embedder)
     settings.chunking(embedder)
     return embedder
