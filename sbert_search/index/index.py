@@ -587,7 +587,10 @@ class Index:
         settings: ReadSettings | None = None,
         **keywords: Unpack[ReadKeywords],
     ) -> SyncReport:
-        """Update the documents of a folder's files, so that they equal the files.
+        """Update the documents of a folder's files, or of a table's rows, so that they equal these.
+
+        If ``folder`` is a file of rows, such as CSV or Parquet, all documents of the index that are
+        not in it are deleted; the report names ids in place of paths.
 
         New files are added, documents of changed files are replaced, and documents of removed files
         are deleted. Documents of other sources stay. Every file is read and compared by its hash.
@@ -596,27 +599,37 @@ class Index:
 
         Args:
             folder: The folder from which the index was built, or a folder below it. The first sync
-                of an index that was built from other sources makes this folder its root.
+                of an index that was built from other sources makes this folder its root. Or a file
+                of rows.
             dry_run: Only report what would be done.
-            allow_empty: Accept an absent or empty folder, and delete the documents of its files.
+            allow_empty: Accept an absent or empty folder, and delete the documents of its files; or
+                a table that lacks more than half of the documents.
             moved: Whether ``folder`` is the root of the index at a new place.
             model: As for `add`.
             settings: As for `add`.
-            keywords: As for `add`, without ``fields``, ``on_error``, ``query`` and ``text_as``.
+            keywords: As for `add`; for a folder without ``fields``, ``on_error``, ``query`` and
+                ``text_as``.
 
         Raises:
             ConfigError: A setting has a wrong value, or is one that a sync does not use.
             TypeError: A keyword is unknown.
-            CorpusError: The folder is absent or holds no file that can be read.
-            IndexStoreError: The folder lies outside the root of the index.
+            CorpusError: The folder is absent or holds no file that can be read. Or the table cannot
+                be read, has a bad row or lacks most documents.
+            IndexStoreError: The folder lies outside the root of the index, or the index has a root
+                and a table is given.
             ModelMismatch: The model is not the one that built the index.
             IndexLocked: Another process is writing.
         """
-        from sbert_search.index.building.update import sync
+        from sbert_search.index.building.update import sync, sync_table
+        from sbert_search.text.sources import is_table
 
+        if is_table(folder := Path(folder)):
+            return sync_table(
+                self, folder, model, settings, keywords, dry_run=dry_run, allow_empty=allow_empty
+            )
         return sync(
             self,
-            Path(folder),
+            folder,
             model,
             settings,
             keywords,

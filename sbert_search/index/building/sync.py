@@ -53,7 +53,7 @@ TAKEN = "a document of another source has this id; rename the file or delete tha
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SyncReport:
-    """What a sync did, or would do.
+    """What a sync did, or would do. For a table, ``added`` and so on are ids of documents.
 
     Attributes:
         added: Paths of files that the index did not hold, relative to the root of the index.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import random
 from pathlib import Path
@@ -14,6 +15,7 @@ from sbert_search import Index
 from sbert_search.embed.delegation import LazyEmbedder
 from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.embed.protocol import TextEmbedder
+from sbert_search.errors import CorpusError, IndexStoreError
 from sbert_search.index.building import model_check
 from sbert_search.index.settings import IndexSpec
 
@@ -44,7 +46,7 @@ def dearer(rows: list[dict[str, Any]], by: int = 1) -> list[dict[str, Any]]:
     return [{**row, "price": row["price"] + by} for row in rows]
 
 
-def passages(index: Index, name: str | None = None) -> dict[tuple[str, int], tuple[object, bytes]]:
+def passages(index: Index) -> dict[tuple[str, int], tuple[object, bytes]]:
     """Return span, tokens and the bytes of the vector of each passage, in order."""
     state = index.state
     return {
@@ -164,3 +166,49 @@ def test_an_index_on_disk_can_be_pickled_after_an_update(tmp_path: Path) -> None
     index = Index.create(tmp_path / "i", model="hashing:24")
     index.add([{"_id": "a", "text": "a mill"}])
     assert len(pickle.loads(pickle.dumps(index))) == 1
+
+
+def written(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def test_a_sync_with_a_table_makes_the_index_equal_to_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows, index = shop(20), Index.build(shop(20), model="hashing:24")
+    new = [{**rows[2], "price": 99}, *rows[3:], {"_id": "new", "text": "a lamp", "price": 5}]
+    sheet = written(tmp_path / "sheet.jsonl", [{**rows[4], "text": "a draft"}, *new])
+    planned = index.sync(sheet, dry_run=True)
+    assert len(index) == 20
+    report = index.sync(sheet)
+    for each in (planned, report):
+        assert (each.added, each.replaced, each.deleted) == (("new",), ("d2",), ("d0", "d1"))
+        assert each.unchanged == 17
+    assert "d4" in capsys.readouterr().err
+    fresh = Index.build(new, model="hashing:24")
+    assert {d.doc_id: (d.text, d.metadata) for d in index} == {
+        d.doc_id: (d.text, d.metadata) for d in fresh
+    }
+    assert sorted(passages(index).items()) == sorted(passages(fresh).items())
+    assert index.sync(sheet, model=UNOPENED).changes == 0
+
+
+def test_a_sync_with_a_table_refuses_to_delete_most_documents(tmp_path: Path) -> None:
+    rows, index = shop(20), Index.build(shop(20), model="hashing:24")
+    for n in (0, 9):
+        cut = written(tmp_path / "sheet.jsonl", rows[:n])
+        with pytest.raises(CorpusError, match=f"would delete {20 - n} of 20 documents"):
+            index.sync(cut)
+    (tmp_path / "sheet.jsonl").write_text('{"_id": 3}\n{"_id": ')
+    with pytest.raises(CorpusError):
+        index.sync(tmp_path / "sheet.jsonl", allow_empty=True)
+    assert len(index) == 20
+    index.sync(cut := written(tmp_path / "sheet.jsonl", rows[:1]), allow_empty=True)
+    assert [document.doc_id for document in index] == ["d0"]
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes/a.md").write_text("A river.")
+    with pytest.raises(IndexStoreError, match="holds the files of"):
+        Index.build(tmp_path / "notes", model="hashing:24").sync(cut)
+    with pytest.raises(CorpusError, match="No such file"):
+        index.sync(tmp_path / "gone.csv", allow_empty=True)
