@@ -563,6 +563,7 @@ class Index:
         model: ModelLike | None = None,
         vectors: VectorsLike | None = None,
         settings: ReadSettings | None = None,
+        partial: bool = False,
         **keywords: Unpack[ReadKeywords],
     ) -> IngestReport:
         """Add documents, and replace those whose id is indexed with other content.
@@ -570,11 +571,22 @@ class Index:
         A given vector is part of the content: the same text with another vector replaces the
         document. A document with the text it had keeps its vectors; if all do, no model is opened.
 
-        Arguments and errors are those of `add`.
+        With ``partial``, a row changes the document with its id, which must be indexed: fields
+        that the row lacks, or whose value is missing or blank, keep their values. Other arguments
+        and errors are those of `add`.
+
+        Example:
+            >>> index = Index.build([{"_id": "a", "text": "a river", "price": 1}], model="hashing")
+            >>> index.upsert([{"_id": "a", "price": 2}], partial=True).reused
+            1
+            >>> index.get("a").text, index.get("a").metadata["price"]
+            ('a river', 2)
         """
         from sbert_search.index.building.update import update
 
-        return update(self, "upsert", sources, model, vectors, settings, keywords)
+        return update(
+            self, "upsert", sources, model, vectors, settings, keywords, partial_rows=partial
+        )
 
     def sync(
         self,

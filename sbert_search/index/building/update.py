@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -53,10 +53,11 @@ from sbert_search.index.building.sync import (
     scan_folder,
     sync_folder,
 )
-from sbert_search.index.documents import first_rows
+from sbert_search.index.documents import first_rows, get_document
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.ids import hash_contents
 from sbert_search.index.writer import IndexWriter
+from sbert_search.records import Document
 from sbert_search.text.documents import CorpusReader
 from sbert_search.text.formats.rows import printable
 from sbert_search.text.sources import named_read_errors
@@ -75,6 +76,8 @@ def update(
     vectors: VectorsLike | None,
     settings: ReadSettings | None,
     keywords: ReadKeywords,
+    *,
+    partial_rows: bool = False,
 ) -> IngestReport:
     """Add or replace documents; see `Index.add`."""
     require_known(keywords, ReadKeywords)
@@ -83,12 +86,15 @@ def update(
     given, fields = split_vectors(vectors, settings.fields)
     settings, stored = replace(settings, fields=fields), index.state.settings
     has_vectors = given is not None or fields.vector is not None
+    if partial_rows and has_vectors:
+        raise ConfigError("partial: rows of an index with given vectors must be whole.")
     if not has_vectors:
         require_model(index.identity, index.path)
     kept = index.read_settings.fields
     may_embed = has_vectors and given is None and fields.vector == kept.vector
     may_embed = may_embed and index.identity.is_model  # else each row needs a vector
-    reader = _reader_of(index, settings, sources, given)
+    found = partial(_document_of, index) if partial_rows else None
+    reader = _reader_of(index, settings, sources, given, found)
     predicted = settings.predicted
     survey = predicted.survey(reader.survey(), index.state.columns)
     if fields.vector is not None:
@@ -116,7 +122,11 @@ def update(
             by_time=True,
             predicted=predicted,
             find_unchanged=partial(
-                writer.unchanged, keeps=cuts_stay(settings, index.read_settings)
+                writer.unchanged,
+                # The text of a partial row stays as it was cut, or with its given vector.
+                keeps=(lambda _: True)
+                if partial_rows
+                else cuts_stay(settings, index.read_settings),
             ),
         )
     if report.counts.replaced and (shown := reader.numbered):
@@ -129,7 +139,11 @@ def update(
 
 
 def _reader_of(
-    index: Index, settings: ReadSettings, sources: Sources, vectors: RowVectors | None = None
+    index: Index,
+    settings: ReadSettings,
+    sources: Sources,
+    vectors: RowVectors | None = None,
+    changed: Callable[[str], Document | None] | None = None,
 ) -> CorpusReader:
     require_memory()
     stored, kept = index.state.settings, index.read_settings.fields
@@ -142,7 +156,13 @@ def _reader_of(
         vector_rule=vector_rule(stored.metric, stored.dtype, stored.dim),
         root=index.root,
         stored=kept if index.identity.is_model else replace(kept, vector=None),
+        partial=changed,
     )
+
+
+def _document_of(index: Index, doc_id: str) -> Document | None:
+    """Read a document of the state that the index has now, which a writer may have changed."""
+    return get_document(index.state, doc_id)
 
 
 def sync_table(

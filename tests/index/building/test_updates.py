@@ -212,3 +212,43 @@ def test_a_sync_with_a_table_refuses_to_delete_most_documents(tmp_path: Path) ->
         Index.build(tmp_path / "notes", model="hashing:24").sync(cut)
     with pytest.raises(CorpusError, match="No such file"):
         index.sync(tmp_path / "gone.csv", allow_empty=True)
+
+
+def test_partial_rows_change_only_the_fields_that_they_have(tmp_path: Path) -> None:
+    rows, index = shop(6), Index.build(shop(6), model="hashing:24", chunk_tokens=16)
+    before = passages(index)
+    feed = tmp_path / "feed.csv"
+    feed.write_text("_id,price,stock\nd1,77,3\nd2,,4\n")
+    report = index.upsert(feed, partial=True, model=UNOPENED)
+    assert (report.counts.replaced, report.reused) == (2, 2)
+    assert sorted(passages(index).items()) == sorted(before.items())
+    found = {document.doc_id: document for document in index}
+    assert found["d1"].metadata == {"price": 77, "stock": 3}
+    assert found["d2"].metadata == {"price": 2, "stock": 4}
+    assert (found["d1"].title, found["d1"].text) == ("T1", rows[1]["text"])
+    index.upsert([{"_id": "d3", "text": "a violin"}], partial=True)
+    (changed,) = [document for document in index if document.doc_id == "d3"]
+    assert (changed.full_text, changed.metadata) == ("T3 a violin", {"price": 3})
+    assert index.check().problems == ()
+
+
+@pytest.mark.parametrize(
+    ("rows", "match"),
+    [
+        ([{"_id": "d1", "price": 2}, {"_id": "zz", "price": 2}], "no document with this id.*zz"),
+        ([{"_id": "d1", "price": 2}, {"_id": "d1", "price": 3}], "an earlier row has this id"),
+        ([{"price": 2}], "no id field"),
+    ],
+)
+def test_partial_rows_that_name_no_document_change_nothing(
+    rows: list[dict[str, Any]], match: str
+) -> None:
+    index = Index.build(shop(4), model="hashing:24")
+    with pytest.raises(CorpusError, match=match):
+        index.upsert(rows, partial=True)
+    assert [document.metadata["price"] for document in index] == [0, 1, 2, 3]
+
+
+def test_a_row_without_text_says_how_to_change_some_fields() -> None:
+    with pytest.raises(CorpusError, match="partial"):
+        Index.build(shop(4), model="hashing:24").upsert([{"_id": "d1", "price": 2}])
