@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sbert_search import Index
+from sbert_search import Boost, Index, SearchEngine
 from sbert_search.embed.delegation import LazyEmbedder
 from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.embed.protocol import TextEmbedder
-from sbert_search.errors import CorpusError, IndexStoreError
+from sbert_search.errors import CorpusError, IndexStoreError, QueryError
 from sbert_search.index.building import model_check
 from sbert_search.index.settings import IndexSpec
 
@@ -252,3 +252,14 @@ def test_partial_rows_that_name_no_document_change_nothing(
 def test_a_row_without_text_says_how_to_change_some_fields() -> None:
     with pytest.raises(CorpusError, match="partial"):
         Index.build(shop(4), model="hashing:24").upsert([{"_id": "d1", "price": 2}])
+
+
+def test_texts_that_are_dates_are_named_with_the_type_to_use(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rows = [{"_id": "a", "text": "river", "Stand": "15.03.2025", "created": "2025-03-15"}]
+    index = Index.build(rows, model="hashing:24")
+    assert [*index.documents("Stand >= '31.12.2025'")] == []
+    assert "Stand=date:%d.%m.%Y" in capsys.readouterr().err
+    with pytest.raises(QueryError, match="created=date"):
+        SearchEngine(index).search("river", boost=Boost("created", 1.0, "recency"))
