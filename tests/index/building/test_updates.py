@@ -262,4 +262,6 @@ def test_texts_that_are_dates_are_named_with_the_type_to_use(
     assert [*index.documents("Stand >= '31.12.2025'")] == []
     assert "Stand=date:%d.%m.%Y" in capsys.readouterr().err
     with pytest.raises(QueryError, match="created=date"):
-        SearchEngine(index).search("river", boost=Boost("created", 1.0, "recency"))
+        SearchEngine(index).search(
+            "river", boost=Boost("created", 1.0, "recency", half_life_days=30)
+        )
