@@ -125,6 +125,7 @@ def batch_of(numbers: NDArray[np.int64], vectors: Vectors) -> EmbeddedBatch[None
         n_tokens=zeros + 8,
         lost_tokens=zeros,
         vectors=vectors,
+        stored_row=np.full(n, -1),
         payload=None,
         held_bytes=held_bytes,
     )

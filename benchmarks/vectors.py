@@ -78,6 +78,7 @@ def one_passage_each(documents: list[Document], vectors: Floats) -> EmbeddedBatc
         n_tokens=small,
         lost_tokens=small,
         vectors=vectors,
+        stored_row=zeros - 1,
         payload=None,
         held_bytes=0,
     )

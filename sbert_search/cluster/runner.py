@@ -288,4 +288,4 @@ def _embedded(job: Job[tuple[Sequence[Document], T]]) -> EmbeddedBatch[T]:
 def _no_passages(dim: int) -> EmbeddedBatch[None]:
     small, large = np.empty(0, np.int32), np.empty(0, np.int64)
     vectors = np.empty((0, dim), np.float32)
-    return EmbeddedBatch((), large, small, large, large, small, small, vectors, None, 0)
+    return EmbeddedBatch((), large, small, large, large, small, small, vectors, large, None, 0)

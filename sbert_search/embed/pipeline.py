@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +46,8 @@ class EmbeddedBatch(Generic[T_co]):
     n_tokens: NDArray[np.int32]  # that the model read, special tokens and prompt included
     lost_tokens: NDArray[np.int32]  # cut off at the end of the passage
     vectors: Vectors  # (rows, dim)
+    # The row of an index whose stored vectors the passage gets as they are; -1: a new vector.
+    stored_row: NDArray[np.int64]
     payload: T_co  # came with the batch, such as a position in the source
     held_bytes: int  # approximate memory of the documents and of the passages of split texts
     # Whether the user supplied the vectors. A document then also counts as changed if only its
@@ -58,11 +60,30 @@ class EmbeddedBatch(Generic[T_co]):
             self,
             documents=[self.documents[i] for i in docs.tolist()],
             doc_of=np.searchsorted(docs, self.doc_of[at]),
-            **{name: getattr(self, name)[at] for name in _OF_PASSAGES},
+            **self._passages(at),
         )
 
+    def reordered(
+        self, documents: Sequence[Document], places: NDArray[np.int64]
+    ) -> EmbeddedBatch[T_co]:
+        """Put the documents in the order ``documents``; ``places`` are their indices there."""
+        at = np.argsort(places[self.doc_of], kind="stable")
+        doc_of = places[self.doc_of][at]
+        return replace(self, documents=documents, doc_of=doc_of, **self._passages(at))
 
-_OF_PASSAGES = ("chunk", "char_start", "char_end", "n_tokens", "lost_tokens", "vectors")
+    def _passages(self, at: NDArray[np.int64]) -> dict[str, Any]:
+        return {name: getattr(self, name)[at] for name in _OF_PASSAGES}
+
+
+_OF_PASSAGES = (
+    "chunk",
+    "char_start",
+    "char_end",
+    "n_tokens",
+    "lost_tokens",
+    "vectors",
+    "stored_row",
+)
 
 
 def join_batches(batches: Sequence[EmbeddedBatch[T]]) -> EmbeddedBatch[T]:
@@ -112,7 +133,8 @@ def embed_batches(
     batches therefore never share a forward pass. A batch then has the same vectors in a resumed run
     as in an uninterrupted run.
 
-    A payload, and an empty batch, comes back as it was. ``on_truncate`` says what is done with a
+    A payload, and an empty batch, comes back as it was; its ``held_bytes``, if it has this
+    attribute, count as memory of the batch. ``on_truncate`` says what is done with a
     text longer than the model's limit: ``warn`` cuts it and prints the number of such texts at the
     end, ``error`` stops, ``chunk`` splits it into passages; a text of at most ``chunking.tokens``
     tokens then stays whole. ``advance`` is called after each call of the embedder, with the number
@@ -175,6 +197,7 @@ def _admitted(
     copies = 1 + (_CHUNK_COPIES * chunking.growth if on_truncate == "chunk" else 0)
     for documents, payload in batches:
         n_bytes = copies * sum(document.held_bytes for document in documents)
+        n_bytes += getattr(payload, "held_bytes", 0)
         allowance.take(n_bytes)
         yield documents, payload, n_bytes
         del documents, payload
@@ -270,6 +293,7 @@ def _without_vectors(
         n_tokens=tokens.lengths,
         lost_tokens=tokens.lost,
         vectors=np.empty((len(tokens), dim), dtype=np.float32),
+        stored_row=np.full(len(tokens), -1),
         payload=payload,
         held_bytes=held_bytes,
     )

@@ -123,7 +123,7 @@ def sample_documents(snapshot: Snapshot, n: int, seed: int, where: Where | None)
     return list(_read(snapshot, rows[drawn]))
 
 
-def first_rows(snapshot: Snapshot, where: Where | None) -> NDArray[np.int64]:
+def first_rows(snapshot: Snapshot, where: Where | None = None) -> NDArray[np.int64]:
     """Return the rows of the first passages of matching live documents, (n_docs,), ascending."""
     parts = [np.empty(0, np.int64)]
     mask = None if where is None else snapshot.filter_mask(where)

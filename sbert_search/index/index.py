@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self, Unpack
 
 from sbert_search.config import from_mapping
-from sbert_search.embed.arguments import CheckedOptions, EmbedderOptions, ModelLike
+from sbert_search.embed.arguments import CheckedOptions, EmbedderOptions, MatchingOptions, ModelLike
 from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import ConfigError, IndexStoreError, QueryError, UnfinishedBuild
 from sbert_search.index import documents as read
@@ -71,9 +71,13 @@ class Index:
         if (delete := self.__dict__.get("_delete")) is not None:
             delete()
         self.__dict__.pop("store", None)
+        self.__dict__.pop("_kept", None)
 
     def __enter__(self) -> Self:
         return self
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in self.__dict__.items() if name != "_kept"}
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -488,6 +492,28 @@ class Index:
             self.state, model, options, allow_inexact=allow_inexact, quick=quick, named=named
         )
 
+    def kept_embedder(
+        self,
+        model: ModelLike | None = None,
+        *,
+        allow_inexact: bool = False,
+        **options: Unpack[MatchingOptions],
+    ) -> TextEmbedder:
+        """Open the model as `matching_embedder` does, or return the one it opened at the last call.
+
+        The index holds one model that it opened by name, with its memory, until it is closed or
+        other arguments are given.
+        """
+        name = self.identity.name if model is None else model
+        asked = (name, self.state.settings.digest, options)
+        if (kept := self.__dict__.get("_kept")) and kept[0] == asked:
+            return self.matching_embedder(kept[1], allow_inexact=allow_inexact)
+        self.__dict__.pop("_kept", None)  # its memory is free before another model is opened
+        embedder = self.matching_embedder(model, allow_inexact=allow_inexact, **options)
+        if isinstance(name, (str, Path)):
+            self.__dict__["_kept"] = (asked, embedder)
+        return embedder
+
     # --- Changing ---------------------------------------------------------------------------------
 
     def add(
@@ -501,7 +527,9 @@ class Index:
     ) -> IngestReport:
         """Add documents. A document whose id is already indexed with other content is a bad row.
 
-        A document that is already indexed with the same content is skipped.
+        A document that is already indexed with the same content is skipped. If a text must be
+        embedded, the model is opened, and this object holds it for further updates, with its
+        memory, until `close` or until an update names another model, device or precision.
 
         Args:
             sources: Paths or rows, as for `build`.
@@ -535,18 +563,30 @@ class Index:
         model: ModelLike | None = None,
         vectors: VectorsLike | None = None,
         settings: ReadSettings | None = None,
+        partial: bool = False,
         **keywords: Unpack[ReadKeywords],
     ) -> IngestReport:
         """Add documents, and replace those whose id is indexed with other content.
 
         A given vector is part of the content: the same text with another vector replaces the
-        document.
+        document. A document with the text it had keeps its vectors; if all do, no model is opened.
 
-        Arguments and errors are those of `add`.
+        With ``partial``, a row changes the document with its id, which must be indexed: fields
+        that the row lacks, or whose value is missing or blank, keep their values. Other arguments
+        and errors are those of `add`.
+
+        Example:
+            >>> index = Index.build([{"_id": "a", "text": "a river", "price": 1}], model="hashing")
+            >>> index.upsert([{"_id": "a", "price": 2}], partial=True).reused
+            1
+            >>> index.get("a").text, index.get("a").metadata["price"]
+            ('a river', 2)
         """
         from sbert_search.index.building.update import update
 
-        return update(self, "upsert", sources, model, vectors, settings, keywords)
+        return update(
+            self, "upsert", sources, model, vectors, settings, keywords, partial_rows=partial
+        )
 
     def sync(
         self,
@@ -559,7 +599,10 @@ class Index:
         settings: ReadSettings | None = None,
         **keywords: Unpack[ReadKeywords],
     ) -> SyncReport:
-        """Update the documents of a folder's files, so that they equal the files.
+        """Update the documents of a folder's files, or of a table's rows, so that they equal these.
+
+        If ``folder`` is a file of rows, such as CSV or Parquet, all documents of the index that are
+        not in it are deleted; the report names ids in place of paths.
 
         New files are added, documents of changed files are replaced, and documents of removed files
         are deleted. Documents of other sources stay. Every file is read and compared by its hash.
@@ -568,27 +611,37 @@ class Index:
 
         Args:
             folder: The folder from which the index was built, or a folder below it. The first sync
-                of an index that was built from other sources makes this folder its root.
+                of an index that was built from other sources makes this folder its root. Or a file
+                of rows.
             dry_run: Only report what would be done.
-            allow_empty: Accept an absent or empty folder, and delete the documents of its files.
+            allow_empty: Accept an absent or empty folder, and delete the documents of its files; or
+                a table that lacks more than half of the documents.
             moved: Whether ``folder`` is the root of the index at a new place.
             model: As for `add`.
             settings: As for `add`.
-            keywords: As for `add`, without ``fields``, ``on_error``, ``query`` and ``text_as``.
+            keywords: As for `add`; for a folder without ``fields``, ``on_error``, ``query`` and
+                ``text_as``.
 
         Raises:
             ConfigError: A setting has a wrong value, or is one that a sync does not use.
             TypeError: A keyword is unknown.
-            CorpusError: The folder is absent or holds no file that can be read.
-            IndexStoreError: The folder lies outside the root of the index.
+            CorpusError: The folder is absent or holds no file that can be read. Or the table cannot
+                be read, has a bad row or lacks most documents.
+            IndexStoreError: The folder lies outside the root of the index, or the index has a root
+                and a table is given.
             ModelMismatch: The model is not the one that built the index.
             IndexLocked: Another process is writing.
         """
-        from sbert_search.index.building.update import sync
+        from sbert_search.index.building.update import sync, sync_table
+        from sbert_search.text.sources import is_table
 
+        if is_table(folder := Path(folder)):
+            return sync_table(
+                self, folder, model, settings, keywords, dry_run=dry_run, allow_empty=allow_empty
+            )
         return sync(
             self,
-            Path(folder),
+            folder,
             model,
             settings,
             keywords,

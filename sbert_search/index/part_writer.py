@@ -244,6 +244,9 @@ class PartWriter:
     ) -> Manifest:
         at = new.next_row if rows is None else rows
         part, table = make_part(batch, at, new.settings, new.columns)
+        if not extends and len(part.vectors) == len(batch.stored_row):  # no passage was left out
+            others = compaction.other_vectors_at(work, self.snapshot, batch.stored_row)
+            part = dataclasses.replace(part, others=others)
         replaced = self.snapshot.lookup([document.doc_id for document in batch.documents])
         new = self._with_dead(work, new, replaced[replaced >= 0])
         older = self.snapshot if extends else None

@@ -215,7 +215,7 @@ class Snapshot:
     def fetch(self, rows: Sequence[int] | NDArray[np.int64]) -> list[StoredPassage]:
         """Read passages with their documents, in the order of ``rows``."""
         rows = np.asarray(rows, np.int64)
-        places = ((segment, at) for segment, _, at in self._located(rows))
+        places = ((segment, at) for segment, _, at in self.located(rows))
         passages = {passage.row: passage for passage in read_passages(places)}
         if (rows < 0).any():
             raise ValueError(f"{self.path} holds no row {rows.min()}.")
@@ -224,20 +224,20 @@ class Snapshot:
     def doc_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the row of the first passage of each row's document; any shape; -1 stays -1."""
         docs = np.full(rows.shape, -1, np.int64)
-        for segment, here, at in self._located(rows):
+        for segment, here, at in self.located(rows):
             docs[here] = rows[here] - segment.chunks[at]
         return docs
 
     def doc_ids(self, rows: NDArray[np.int64]) -> list[str]:
         """Read the ids of the documents of rows (n,), none negative, in their order."""
         doc_ids = np.empty(len(rows), object)
-        for segment, here, at in self._located(rows):
+        for segment, here, at in self.located(rows):
             doc_ids[here] = segment.doc_ids(at)
         return list(doc_ids)
 
     def bytes_of(self, rows: NDArray[np.int64]) -> int:
         """Estimate the stored bytes of some rows, without their vectors."""
-        return sum(segment.bytes_at(at) for segment, _, at in self._located(rows))
+        return sum(segment.bytes_at(at) for segment, _, at in self.located(rows))
 
     def lookup(self, doc_ids: Sequence[str]) -> NDArray[np.int64]:
         """Find live documents by id: rows of their first passages, int64 (n,), -1 if absent."""
@@ -263,7 +263,7 @@ class Snapshot:
     def rows_of(self, docs: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return all rows of some documents, ascending, given the rows of their first passages."""
         parts = [np.empty(0, np.int64)]
-        for segment, _, at in self._located(docs):
+        for segment, _, at in self.located(docs):
             n, firsts = segment.firsts.searchsorted(at, "right"), segment.firsts
             ends = np.where(n < len(firsts), firsts[np.minimum(n, len(firsts) - 1)], segment.n_rows)
             counts = ends - at
@@ -335,7 +335,7 @@ class Snapshot:
     def metadata(self, name: str, rows: NDArray[np.int64]) -> list[MetadataValue]:
         """Read the values of a metadata column, given the rows of documents' first passages."""
         values = np.empty(len(rows), object)
-        for segment, here, at in self._located(rows):
+        for segment, here, at in self.located(rows):
             values[here] = segment.metadata_at(name, at)
         return list(values)
 
@@ -347,7 +347,7 @@ class Snapshot:
         """
         distinct = self.distinct_values(name)
         codes = np.full(len(docs), -1, np.int64)
-        for segment, here, at in self._located(docs):
+        for segment, here, at in self.located(docs):
             index = self.segments.index(segment)
             of_documents = distinct.codes_of_documents(index, segment.record.n_docs)
             codes[here] = of_documents[np.searchsorted(segment.firsts, at)]
@@ -356,14 +356,14 @@ class Snapshot:
     def vectors(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Read the stored vectors of some rows, float32 (n, dim)."""
         vectors = np.empty((len(rows), self.settings.dim), np.float32)
-        for segment, here, at in self._located(rows):
+        for segment, here, at in self.located(rows):
             vectors[here] = segment.vectors[at]
         return vectors
 
     def scores_of(self, query: NDArray[np.float32], rows: NDArray[np.int64]) -> NDArray[np.float64]:
         """Score rows for a query (1, dim), exactly as `search` scores what it returns, (n,)."""
         query, scores = self._checked(query, 1), np.empty(len(rows))
-        for segment, here, at in self._located(rows):
+        for segment, here, at in self.located(rows):
             scores[here] = exact_scores(query, segment.vectors, at, at, self.settings.metric)
         return scores
 
@@ -518,7 +518,7 @@ class Snapshot:
     def _mark_live(self, dead: NDArray[np.int64]) -> list[Live]:
         live: dict[Segment, NDArray[np.bool_]] = {}
         try:
-            for segment, _, at in self._located(dead):
+            for segment, _, at in self.located(dead):
                 live[segment] = np.ones(segment.n_rows, bool)
                 live[segment][at] = False
         except ValueError as error:
@@ -530,7 +530,7 @@ class Snapshot:
         """Whether the rows of several shards may interleave."""
         return len(self._parts) > 1
 
-    def _located(
+    def located(
         self, rows: NDArray[np.int64]
     ) -> Iterator[tuple[Segment, NDArray[np.bool_], NDArray[np.int64]]]:
         """Group rows by the segment that holds them; negative rows are left out.
@@ -560,7 +560,7 @@ class Snapshot:
     def _located_anywhere(
         self, rows: NDArray[np.int64]
     ) -> Iterator[tuple[Segment, NDArray[np.bool_], NDArray[np.int64]]]:
-        """Group rows as `_located` does, by a look into each segment in whose range one lies."""
+        """Group rows as `located` does, by a look into each segment in whose range one lies."""
         absent = rows >= 0
         if not absent.any():
             return

@@ -8,6 +8,8 @@ import enum
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
@@ -24,6 +26,7 @@ from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage import columns as columns_of
 from sbert_search.index.storage import ids
 from sbert_search.index.storage.manifest import BuildCursor, ColumnType, Manifest
+from sbert_search.index.storage.rows import StoredPassage
 from sbert_search.index.storage.transaction import HeldFolder, Transaction
 from sbert_search.index.upkeep import backup
 from sbert_search.records import Document, Where
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
     from sbert_search.embed.pipeline import EmbeddedBatch
 
 T = TypeVar("T")
+
+_READ_DOCS = 64  # stored documents that are read together, to be compared with new ones
 
 
 class Outcome(enum.Enum):
@@ -179,6 +184,49 @@ class IndexWriter:
                 )
         if self._shards:
             forget()
+
+    def unchanged(
+        self, documents: Sequence[Document], keeps: Callable[[Sequence[StoredPassage]], bool]
+    ) -> EmbeddedBatch[NDArray[np.int64]] | None:
+        """Find the documents whose text the index holds under their ids, with its vectors; or None.
+
+        ``keeps`` decides by the stored passages of a document whether they can stay. The payload is
+        the index of each document in ``documents``. Large files are not hashed before: a commit of
+        few documents must not read the whole index.
+        """
+        from sbert_search.embed.pipeline import EmbeddedBatch  # not for other changes
+
+        state, places, found = self.snapshot, list[int](), list[StoredPassage]()
+        firsts = state.lookup([document.doc_id for document in documents])
+        known = np.flatnonzero(firsts >= 0)
+        for start in range(0, len(known), _READ_DOCS):
+            block = known[start : start + _READ_DOCS]
+            rows = state.rows_of(np.unique(firsts[block]))
+            passages = {
+                row: list(group) for row, group in groupby(state.fetch(rows), attrgetter("doc_row"))
+            }
+            for place in block.tolist():
+                stored = passages[int(firsts[place])]
+                if stored[0].document.full_text == documents[place].full_text and keeps(stored):
+                    places.append(place)
+                    found += stored
+        if not places:
+            return None
+        first = np.array([passage.chunk == 0 for passage in found])
+        rows = np.array([passage.row for passage in found])
+        return EmbeddedBatch(
+            documents=[documents[place] for place in places],
+            doc_of=np.cumsum(first) - 1,
+            chunk=np.array([passage.chunk for passage in found], np.int32),
+            char_start=np.array([passage.char_start for passage in found]),
+            char_end=np.array([passage.char_end for passage in found]),
+            n_tokens=np.array([passage.n_tokens for passage in found], np.int32),
+            lost_tokens=np.array([passage.lost_tokens for passage in found], np.int32),
+            vectors=state.vectors(rows),
+            stored_row=rows,
+            payload=np.array(places),
+            held_bytes=sum(documents[place].held_bytes for place in places),
+        )
 
     def commit_blank(self, documents: BlankDocuments, *, cursor: BuildCursor) -> None:
         """Add new documents without text as one segment, in one commit; none: only the cursor."""

@@ -138,9 +138,13 @@ def _check_type(snapshot: Snapshot, boost: Boost) -> None:
     numbers = ("int64", "float64", "bool")
     suited = ("date", "timestamp") if boost.kind == "recency" else numbers
     if kind not in suited:
+        needed, example = (
+            ("dates or times", "date") if boost.kind == "recency" else ("numbers", "float")
+        )
+        hint = f" Build the index with --column-type {boost.column}={example}."
         raise QueryError(
             f"The column {boost.column!r} is {kind}; a {boost.kind} boost needs a column of "
-            f"{'dates or times' if boost.kind == 'recency' else 'numbers'}."
+            f"{needed}.{hint if kind == 'string' else ''}"
         )
 
 

@@ -182,7 +182,7 @@ class Reply:
 class Operation(Generic[Q]):
     """An operation of the server: one method of one path."""
 
-    method: Literal["GET", "POST", "PUT", "DELETE"]
+    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
     path: str  # with the names of its variable parts in braces
     # Its docstring, one sentence, is the summary in the OpenAPI document.
     answer: Callable[[Served, Call[Q]], Awaitable[Reply]]

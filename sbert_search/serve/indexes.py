@@ -218,12 +218,13 @@ class ServedIndex:
         return new is not None
 
     async def update(
-        self, rows: Sequence[Mapping[str, object]], *, replaces: bool
+        self, rows: Sequence[Mapping[str, object]], *, replaces: bool, partial: bool = False
     ) -> tuple[RowCounts, int]:
         """Add documents; return the number of rows by outcome, and of the commit that holds them.
 
         When this returns, they are on disk. The rows have the fields ``_id``, ``text``, ``title``
-        and metadata. Without ``replaces``, an id that is indexed with other content is a `Problem`.
+        and metadata. Without ``replaces``, an id that is indexed with other content is a
+        `Problem`; with ``partial``, so is an id that is not indexed.
         """
         if self.model is None:
             raise Problem(400, "The index has no model, so it takes no texts.", "index")
@@ -231,10 +232,11 @@ class ServedIndex:
         fields = FieldNames(id="_id", text="text", title="title")
 
         def change() -> IngestReport:
-            ingest = self.index.upsert if replaces else self.index.add
             options: ReadKeywords = {"fields": fields, "metadata_fields": None}
             options["allow_inexact"] = self.allow_inexact
-            return ingest(list(rows), model=self.model, **options)
+            if not replaces:
+                return self.index.add(list(rows), model=self.model, **options)
+            return self.index.upsert(list(rows), model=self.model, partial=partial, **options)
 
         report, commit = await self._write(change)
         return report.counts, commit

@@ -391,6 +391,34 @@ class UpdateRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     index: str = ""
 
 
+class DocumentChange(Struct, kw_only=True, forbid_unknown_fields=True):
+    """New values of some fields of an indexed document; the others stay.
+
+    Attributes:
+        id: Its id.
+        text: Its text; "": as it was.
+        title: Its title; "": as it was.
+        metadata: The metadata that change; null: as it was.
+    """
+
+    id: str
+    text: str = ""
+    title: str = ""
+    metadata: dict[str, JsonValue] = {}
+
+
+class ChangeRequest(Struct, kw_only=True, forbid_unknown_fields=True):
+    """Documents to change.
+
+    Attributes:
+        documents: The changes, one for each document.
+        index: Name of the index; "": the first one.
+    """
+
+    documents: list[DocumentChange]
+    index: str = ""
+
+
 class UpdateResponse(Struct, kw_only=True):
     """What an update changed; the changes are on disk.
 

@@ -25,7 +25,14 @@ from sbert_search.errors import CorpusError
 from sbert_search.records import Document
 from sbert_search.text.column_types import ColumnType, parse_type
 from sbert_search.text.columns import Columns, NewColumnError
-from sbert_search.text.fields import FieldNames, Roles, RowParts, late_id_field, row_parts
+from sbert_search.text.fields import (
+    TEXT_FIELDS,
+    FieldNames,
+    Roles,
+    RowParts,
+    late_id_field,
+    row_parts,
+)
 from sbert_search.text.formats.files import Reading
 from sbert_search.text.formats.markup import NO_TEXT
 from sbert_search.text.formats.rows import BadRow, RawRow, Reject, RowLimit
@@ -124,6 +131,8 @@ class CorpusReader:
         stored: Names among ``fields`` that an index stores from its build. A file may lack a stored
             name that detection may find, and a row may lack a stored vector; a model then embeds
             its text.
+        partial: Returns the document with an id. A row then changes this document: it must have an
+            id, and fields that it lacks, or leaves blank, keep their values. None: rows are whole.
     """
 
     def __init__(
@@ -144,10 +153,12 @@ class CorpusReader:
         column_types: Mapping[str, str] | None = None,
         query: str | None = None,
         reading: Reading | None = None,
+        partial: Callable[[str], Document | None] | None = None,
     ) -> None:
         if batch_rows < 1:
             raise ValueError(f"batch_rows is {batch_rows}; it must be at least 1.")
-        self.on_error = on_error
+        self.on_error, self._partial = on_error, partial
+        self._changed_ids: set[str] = set()  # of the partial rows so far
         self.fields, self._stored = fields or FieldNames(), stored or FieldNames()
         self._known, self._widens = columns, widens
         self._batch_rows, self._batch_bytes = batch_rows, memory.shares().batch
@@ -201,6 +212,7 @@ class CorpusReader:
         self._unseen = {*self.fields.texts, *(self._chosen or ()), *self._declared}
         self._plans, rows = [], 0
         self._scanned, self._bad_files = {}, []
+        self._changed_ids.clear()
         with progress("Checking", None, "rows") as advance:
             for file in self._files:
                 self._plans.append(self._survey_file(file, rows, advance))
@@ -235,6 +247,7 @@ class CorpusReader:
         """
         if not self._plans:
             self.survey()
+        self._changed_ids.clear()
         documents: list[Document] = []
         vectors: list[Vectors] = []
         rejects: list[Reject] = []
@@ -312,13 +325,27 @@ class CorpusReader:
         return next(found, None)
 
     def _roles(self, file: SourceFile, names: list[str]) -> Roles:
+        lacks_text = not any(name in names for name in self.fields.texts or TEXT_FIELDS)
+        if self._partial:
+            names = [*names, *self.fields.texts, *filter(None, [self.fields.title])]
         fields, has_vectors = self.fields.without_absent(self._stored, names), bool(self._vectors)
         if file.holds_documents:
             fields = FieldNames(vector=fields.vector)
         if self._embeds and fields.vector not in names:
             note(f"{file.shown} has no field {fields.vector!r}; a model embeds its texts.")
             names, has_vectors = [*names, str(fields.vector)], False
-        roles = fields.resolve(names, file.shown, has_vectors=has_vectors)
+        try:
+            roles = fields.resolve(
+                names, file.shown, has_vectors=has_vectors or self._partial is not None
+            )
+        except CorpusError as error:
+            if lacks_text and self._known is not None:
+                raise CorpusError(
+                    f"{error} To change only the fields that rows have, pass --partial to upsert."
+                ) from error
+            raise
+        if self._partial and roles.id is None:
+            raise CorpusError(f"{file.shown}: no id field; partial rows are found by their ids.")
         needs_text = roles.needs_text and not self._embeds  # a later row may have a vector
         return dataclasses.replace(roles, metadata=self._chosen, needs_text=needs_text)
 
@@ -349,6 +376,7 @@ class CorpusReader:
             parts = row_parts(self._with_classes(row), plan.roles, plan.file.name)
             vector = self._vector(parts, plan.first_row + plan.rows - 1)
             self._columns.learn(parts.metadata, typed=row.typed)
+            self._before_change(parts.doc_id)
         except BadRow as bad:
             return bad.at(row.source)
         if self._vectors and vector is not None:
@@ -412,14 +440,27 @@ class CorpusReader:
             parts = row_parts(self._with_classes(row), plan.roles, plan.file.name)
             vector = self._vector(parts, number)
             metadata = self._columns.convert(parts.metadata, typed=row.typed)
+            old = self._before_change(parts.doc_id)
         except BadRow as bad:
             return bad.at(row.source)
         except NewColumnError as error:  # the survey saw all columns, so the file has changed
             raise _changed(plan.file) from error
-        document = Document(
-            parts.doc_id, parts.text, parts.title, metadata, row.source, row.fingerprint
-        )
-        return document, vector
+        text, title = parts.text, parts.title
+        if old is not None:
+            text, title = text or old.text, title or old.title
+            metadata = {**old.metadata, **metadata}
+        return Document(parts.doc_id, text, title, metadata, row.source, row.fingerprint), vector
+
+    def _before_change(self, doc_id: str) -> Document | None:
+        """Return the document that a partial row changes; None: rows are whole."""
+        if self._partial is None:
+            return None
+        if doc_id in self._changed_ids:
+            raise BadRow("an earlier row has this id; join the two", doc_id)
+        self._changed_ids.add(doc_id)
+        if (old := self._partial(doc_id)) is None:
+            raise BadRow("a partial row, but the index has no document with this id", doc_id)
+        return old
 
     def _report_files(self) -> None:
         """Name the scanned pages of PDF files in a note, and refuse the bad files together."""

@@ -14,7 +14,7 @@ from sbert_search.text.column_types import as_text
 from sbert_search.text.formats.rows import BadRow, RawRow, check_text, repeated_name
 
 _ID_FIELDS = ("_id", "id", "doc_id", "docid")
-_TEXT_FIELDS = ("text", "contents", "content", "body", "passage", "document", "sentence")
+TEXT_FIELDS = ("text", "contents", "content", "body", "passage", "document", "sentence")
 _TITLE_FIELD = "title"
 MAX_ID_CHARS = 1024
 _TEXT_SEPARATOR = "\n\n"  # between the values of several text fields
@@ -87,7 +87,7 @@ class FieldNames:
             role: None
             for role, known in (
                 ("id", _ID_FIELDS),
-                ("text", _TEXT_FIELDS),
+                ("text", TEXT_FIELDS),
                 ("title", (_TITLE_FIELD,)),
             )
             if (name := getattr(self, role)) == getattr(stored, role)
@@ -120,7 +120,7 @@ class FieldNames:
                 raise CorpusError(f"{shown}: {unknown_name(field, field, names, f'{role} field')}")
         taken = {self.id, *self.texts, self.title, self.vector}
         free = [name for name in names if name not in taken]
-        text = self.texts or tuple(filter(None, [_first(_TEXT_FIELDS, free)]))
+        text = self.texts or tuple(filter(None, [_first(TEXT_FIELDS, free)]))
         if not text and not has_vectors:
             remedy = remedy or if_offered(
                 "--text-field",
@@ -132,7 +132,7 @@ class FieldNames:
             )
         return Roles(
             id=self.id or _first(_ID_FIELDS, free),
-            text=text or tuple(name for name in _TEXT_FIELDS if name not in taken)[:1],
+            text=text or tuple(name for name in TEXT_FIELDS if name not in taken)[:1],
             title=self.title or (None if _TITLE_FIELD in taken else _TITLE_FIELD),
             vector=self.vector,
             needs_text=not has_vectors,

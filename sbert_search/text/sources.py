@@ -227,6 +227,11 @@ def classify(path: Path, text_as: TextAs = "lines") -> SourceFile:
     return SourceFile(path, shown, printable(path.name), file_format)
 
 
+def is_table(path: Path) -> bool:
+    """Whether a path is a file of rows, or would be one by its name."""
+    return not path.is_dir() and _format_of(path) not in ("file", None)
+
+
 def _format_of(path: Path, text_as: TextAs = "lines") -> Format | None:
     plain = path.name.lower()
     compression = next((suffix for suffix in COMPRESSIONS if plain.endswith(suffix)), "")

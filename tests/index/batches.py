@@ -28,6 +28,7 @@ def make_batch(
         n_tokens=np.full(len(doc_of), 3, np.int32),
         lost_tokens=np.zeros(len(doc_of), np.int32),
         vectors=vectors,
+        stored_row=np.full(len(doc_of), -1),
         payload=None,
         held_bytes=0,
     )

@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ import numpy as np
 from sbert_search.base.cache import typed_lru_cache
 from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.embed.pipeline import EmbeddedBatch
-from sbert_search.index.building.ingest import Mode, ingest
+from sbert_search.index.building.ingest import Mode, cuts_stay, ingest
+from sbert_search.index.building.settings import ReadSettings
 from sbert_search.index.settings import LexicalSettings
 from sbert_search.index.storage.ids import hash_content
 from sbert_search.index.storage.manifest import BuildCursor, ColumnType, Manifest, VectorSettings
@@ -30,6 +32,7 @@ from sbert_search.records import Document, RowCounts
 from sbert_search.text.documents import CorpusReader, ReadBatch, Reject, Survey
 
 DIM = 4
+CHUNKS = ReadSettings(on_truncate="chunk")
 
 Model = dict[str, str]
 """Text of each document by id."""
@@ -294,6 +297,7 @@ def _run(
                 survey=survey,
                 mode=mode,
                 on_truncate="chunk",
+                find_unchanged=partial(writer.unchanged, keeps=cuts_stay(CHUNKS, CHUNKS)),
             ).counts
             writer.settle()
     expected = applied(model, rows[: watched.rows_done], mode)

@@ -127,6 +127,11 @@ def assert_rows_of_requests_are_accepted(made: Mapping[str, Path], token_file: P
                 answer = live.ask(method, "/documents", body, sent)
                 assert answer.status == 200, (way, answer.raw)
                 assert found(path, method, f"row by {method}")
+            change = {"index": path.name, "documents": [{"id": "PUT", "title": "By PATCH"}]}
+            assert live.ask("PATCH", "/documents", change, sent).json["replaced"] == 1
+            assert found(path, "PUT", "By PATCH row by PUT")
+            change["documents"] = [{"id": "none", "title": "By PATCH"}]
+            assert live.ask("PATCH", "/documents", change, sent).status == 400
 
 
 @pytest.mark.thorough

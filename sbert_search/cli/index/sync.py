@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -67,22 +68,30 @@ def _as_path(ctx: click.Context, param: click.Parameter, text: str) -> Path:
 def sync(
     ctx: click.Context, /, path: Path, folder: Path, watch: bool, as_json: bool, **_: object
 ) -> None:
-    """Keep INDEX in sync with the files of FOLDER.
+    """Keep INDEX in sync with the files of FOLDER, or with the rows of a table.
 
     Adds new files, replaces changed ones and deletes documents of files that are gone. INDEX is
     made if it does not exist; else FOLDER is the folder that it was built from, or one below it.
     Documents of other sources stay. Files are compared by content, and the model is loaded only if
     one changed. An interrupted sync is finished by the next one. If a file cannot be read, its old
     document stays and the exit code is 3.
+
+    If FOLDER is a table, such as a CSV, JSONL or Parquet file, INDEX gets all its rows, and loses
+    the documents that are not in it. A table that lacks more than half of them needs --allow-empty.
     """
+    from sbert_search.text.sources import is_table
+
+    if watch and is_table(folder):
+        raise click.UsageError("--watch is for folders; run the sync again when the table changes.")
     from sbert_search.index.building.synced_files import FolderWatch
 
     if watch and ctx.params["dry_run"]:
         raise click.UsageError("--watch has no effect with --dry-run; leave it out.")
     watching = FolderWatch(folder) if watch else None
     work = _Sync(ctx, path, folder)
+    what = "Documents" if is_table(folder) else "Files"
     report = work.run()
-    show(report, path, as_json=as_json)
+    show(report, path, what, as_json=as_json)
     shown = report.failed
     if watching:
         note(f"Watching {folder}; Ctrl-C ends.")
@@ -93,7 +102,7 @@ def sync(
         if later is None:
             watching.retry()
         elif later.changes or later.failed != shown:
-            show(later, path, as_json=as_json)
+            show(later, path, what, as_json=as_json)
             shown = later.failed
         if reason and reason != problem:
             note(reason)
@@ -181,9 +190,17 @@ class _Sync:
 
     def _preview(self) -> SyncReport | None:
         """Check FOLDER before a new index is made; in a dry run, return the planned changes."""
+        from sbert_search.errors import NotAnIndex
         from sbert_search.index.building import sync
+        from sbert_search.text.sources import is_table
 
         options = self._ctx.params
+        if is_table(self._folder):
+            raise NotAnIndex(
+                f"{self._path} is no index yet. Build it from the table, with its fields: "
+                f"{shlex.join(['sbert-search', 'index', 'build', str(self._folder), '--out'])} "
+                f"{shlex.quote(str(self._path))}"
+            )
         settings = with_read_options(ReadSettings(), self._ctx)
         scan = sync.scan_folder(sync.require_place(self._folder, None, settings))
         sync.require_files(scan, allow_empty=options["allow_empty"])
@@ -213,7 +230,7 @@ class _Sync:
                 raise click.UsageError(f"{option.opts[0]} is for a new index; {self._path} exists.")
 
 
-def show(report: SyncReport, path: Path, *, as_json: bool) -> None:
+def show(report: SyncReport, path: Path, what: str = "Files", *, as_json: bool) -> None:
     """Print the changes of a sync, or the planned changes of a dry run."""
     if as_json:
         emit({"index": str(path), **to_mapping(report)})
@@ -225,7 +242,7 @@ def show(report: SyncReport, path: Path, *, as_json: bool) -> None:
             say(f"{sign} ... {len(paths) - _SHOWN:,} more")
     would = "would be " if report.dry_run else ""
     say(
-        f"Files: {would}added {len(report.added):,}, {would}replaced {len(report.replaced):,}, "
+        f"{what}: {would}added {len(report.added):,}, {would}replaced {len(report.replaced):,}, "
         f"{would}deleted {len(report.deleted):,}, unchanged {report.unchanged:,}"
         f"{_rejected(report)}; documents in {path}: {report.documents:,} "
         f"({report.seconds:,.1f} s)."

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from sbert_search.embed.arguments import CheckedOptions
     from sbert_search.embed.protocol import TextEmbedder
+    from sbert_search.index.building.ingest import IngestReport
 
 
 _predicted_options = options_of(BuildSettings, "classify", "tag", unset="", multiple=True)
@@ -165,6 +166,12 @@ def add(ctx: click.Context, /, path: Path, as_json: bool, **_: object) -> None:
 
 @click.command()
 @_update_options
+@click.option(
+    "--partial",
+    "partial_rows",
+    is_flag=True,
+    help="Change only the fields that a row has, of a document that is indexed.",
+)
 @click.pass_context
 def upsert(ctx: click.Context, /, path: Path, as_json: bool, **_: object) -> None:
     """Add documents and replace those that changed.
@@ -226,7 +233,9 @@ def _update(ctx: click.Context, path: Path, mode: Literal["add", "upsert"], as_j
     from sbert_search.index.index import Index
 
     index = Index.open(path, wait_s=ctx.params["wait_s"])
-    ingest = index.add if mode == "add" else index.upsert
+    ingest: Callable[..., IngestReport] = index.add
+    if mode == "upsert":
+        ingest = partial(index.upsert, partial=ctx.params["partial_rows"])
     settings = with_read_options(index.read_settings, ctx)
     given = has_vectors(ctx, settings)
     if not (ctx.params["vectors"] or ctx.params["vector"]):

@@ -178,9 +178,10 @@ def finish(
         del facts["counts"]
         emit({made: str(path), "read": counts.read, **to_mapping(counts), **facts})
     else:
+        had = f" ({report.reused:,} with the vectors they had)" if report.reused else ""
         kept = (
-            f"{counts.indexed:,} indexed, {counts.replaced:,} replaced, {counts.duplicate:,} "
-            "duplicate"
+            f"{counts.indexed:,} indexed, {counts.replaced:,} replaced{had}, "
+            f"{counts.duplicate:,} duplicate"
             if made == "index"
             else f"{counts.indexed:,} embedded"  # a file also contains duplicates
         )

@@ -99,6 +99,7 @@ def given_batches(
             n_tokens=zeros,
             lost_tokens=zeros,
             vectors=vectors,
+            stored_row=np.full(n, -1),
             payload=payload,
             held_bytes=vectors.nbytes,
             given=True,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import compress, groupby
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -27,9 +27,10 @@ from sbert_search.embed.pipeline import (
 )
 from sbert_search.embed.protocol import TextEmbedder, Vectors
 from sbert_search.index.building.given_vectors import given_batches
-from sbert_search.index.building.settings import AddedColumns
+from sbert_search.index.building.settings import AddedColumns, ReadSettings
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.manifest import BuildCursor
+from sbert_search.index.storage.rows import StoredPassage
 from sbert_search.index.writer import Outcome
 from sbert_search.records import Document, RowCounts
 from sbert_search.text.column_types import ColumnType
@@ -38,6 +39,9 @@ from sbert_search.text.formats.rows import RejectLog
 from sbert_search.text.tokens.chunking import AT_BORDERS, Chunking
 
 Mode = Literal["add", "upsert"]
+FindUnchanged = Callable[[Sequence[Document]], EmbeddedBatch[Any] | None]
+"""Finds the documents that keep their vectors; see `IndexWriter.unchanged`."""
+KeepsPassages = Callable[[Sequence[StoredPassage]], bool]
 
 SHOWN_COLUMNS = 5  # largest number of new metadata columns that a note names
 COMMIT_S = 15.0  # seconds without a commit, after which an incomplete block is committed
@@ -79,6 +83,8 @@ class IngestReport:
         passages: Number of passages of this run that were embedded or have a given vector. If two
             rows of one commit have the same id, the passages of the first row are counted here, but
             not written.
+        reused: Number of replaced documents with the text they had, which keep their vectors; their
+            passages are not in ``passages``.
         truncated: Number of these passages that are longer than the model reads.
         lost_tokens: Number of tokens that were cut off from these passages.
         seconds: Time from the first row read to the last commit.
@@ -92,6 +98,7 @@ class IngestReport:
     counts: RowCounts
     resumed_rows: int
     passages: int
+    reused: int = 0
     truncated: int
     lost_tokens: int
     seconds: float
@@ -106,8 +113,16 @@ class _Step:
     counts: RowCounts
     rows_end: int  # as in `ReadBatch`
     vectors: Vectors | None  # given ones, of the accepted documents; None: a model makes them
+    accepted: list[Document]
+    # Those of the accepted documents that keep their stored vectors, and their indices.
+    stored: EmbeddedBatch[Any] | None
     starts_block: bool  # the batch is the first one of its block
     ends_block: bool  # the batch is the last one of its block
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory of the documents that are not embedded."""
+        return self.stored.held_bytes if self.stored else 0
 
 
 class _Commits:
@@ -145,9 +160,12 @@ class _Commits:
             batch, cursor=cursor, starts_block=first.starts_block, ends_block=last.ends_block
         )
         self._committed_s = time.monotonic()
-        self.totals["passages"] += len(batch.doc_of)
-        self.totals["truncated"] += int(np.count_nonzero(batch.lost_tokens))
-        self.totals["lost_tokens"] += int(batch.lost_tokens.sum())
+        new = batch.stored_row < 0
+        lost = batch.lost_tokens[new]
+        self.totals["passages"] += len(lost)
+        self.totals["reused"] += int(np.count_nonzero(batch.chunk[~new] == 0))
+        self.totals["truncated"] += int(np.count_nonzero(lost))
+        self.totals["lost_tokens"] += int(lost.sum())
 
 
 def ingest(
@@ -164,6 +182,7 @@ def ingest(
     by_time: bool = False,
     predicted: AddedColumns | None = None,
     embed: EmbedBatches = embed_batches,
+    find_unchanged: FindUnchanged | None = None,
 ) -> IngestReport:
     """Write all documents of a source to a sink.
 
@@ -175,7 +194,8 @@ def ingest(
     ``embedder`` is None if the reader gives all vectors. In the mode ``add``, other content under
     an id that is already indexed is rejected; ``upsert`` replaces the old content. ``predicted``
     fills metadata columns before documents are compared with those of the sink. ``finish`` is
-    called when every row is committed.
+    called when every row is committed. ``find_unchanged`` finds documents that keep their vectors;
+    None: all are embedded.
     """
     require_memory()
     started = time.perf_counter()
@@ -188,7 +208,7 @@ def ingest(
         batches = reader.batches(skip_rows=start.rows, share=share)
         if predicted is not None:
             batches = predicted.batches(batches)
-        steps = _classified(batches, sink, mode, reader.on_error == "stop", advance)
+        steps = _classified(batches, sink, mode, reader.on_error == "stop", advance, find_unchanged)
         texts_embedded = partial(
             embed,
             on_truncate=on_truncate,
@@ -217,6 +237,7 @@ def ingest(
         counts=commits.counts,
         resumed_rows=start.rows,
         passages=commits.totals["passages"],
+        reused=commits.totals["reused"],
         truncated=commits.totals["truncated"],
         lost_tokens=commits.totals["lost_tokens"],
         seconds=seconds,
@@ -243,7 +264,12 @@ def note_columns(state: Snapshot, columns: Mapping[str, ColumnType]) -> None:
 
 
 def _classified(
-    batches: Iterator[ReadBatch], sink: Sink, mode: Mode, stop: bool, advance: Advance
+    batches: Iterator[ReadBatch],
+    sink: Sink,
+    mode: Mode,
+    stop: bool,
+    advance: Advance,
+    find_unchanged: FindUnchanged | None,
 ) -> Iterator[tuple[list[Document], _Step]]:
     """Drop duplicates and conflicts before they are embedded, and count all outcomes."""
     for batch in batches:
@@ -267,13 +293,22 @@ def _classified(
         keep = [outcome in (Outcome.NEW, Outcome.REPLACE) for outcome in outcomes]
         accepted = list(compress(batch.documents, keep))
         vectors = None if batch.vectors is None else batch.vectors[keep]
+        stored, embedded = None, accepted
+        if find_unchanged and vectors is None and totals[Outcome.REPLACE]:
+            stored = find_unchanged(accepted)
+        if stored is not None:
+            kept = set(stored.payload.tolist())
+            embedded = [document for at, document in enumerate(accepted) if at not in kept]
+            advance(len(kept))
         yield (
-            accepted,
+            embedded,
             _Step(
                 rejects=[*batch.rejects, *conflicts],
                 counts=counts,
                 rows_end=batch.rows_end,
                 vectors=vectors,
+                accepted=accepted,
+                stored=stored,
                 starts_block=batch.starts_block,
                 ends_block=batch.ends_block,
             ),
@@ -291,7 +326,42 @@ def _embedded(
         if is_given or embedder is None:
             yield from given_batches(((docs, step.vectors, step) for docs, step in run), advance)
         else:
-            yield from embed(run, embedder)
+            with closing(embed(run, embedder)) as batches:
+                for batch in batches:
+                    yield _with_stored(batch)
+                    del batch
+
+
+def _with_stored(batch: EmbeddedBatch[_Step]) -> EmbeddedBatch[_Step]:
+    """Add the documents of the batch that keep their stored vectors, each at its place."""
+    step = batch.payload
+    if step.stored is None:
+        return batch
+    places = np.concatenate(
+        [np.setdiff1d(np.arange(len(step.accepted)), step.stored.payload), step.stored.payload]
+    )
+    both: EmbeddedBatch[Any] = join_batches([batch, replace(step.stored, payload=step)])
+    return both.reordered(step.accepted, places)
+
+
+def cuts_stay(settings: ReadSettings, before: ReadSettings) -> KeepsPassages:
+    """Return whether stored passages are those that settings make of the same text.
+
+    ``before`` are the settings of the index. Given vectors have no tokens and do not stay.
+    """
+    mode, chunking = settings.on_truncate, settings.chunking(None)
+    same = (mode, chunking) == (before.on_truncate, before.chunking(None))
+
+    def stay(passages: Sequence[StoredPassage]) -> bool:
+        if not all(passage.n_tokens for passage in passages):
+            return False
+        is_cut = any(passage.lost_tokens for passage in passages)
+        if len(passages) == 1 and not is_cut:
+            most = chunking.tokens if mode == "chunk" else None
+            return most is None or passages[0].n_tokens <= most
+        return same and (mode == "warn" if is_cut else mode == "chunk")
+
+    return stay
 
 
 def _share_of_batch(embedder: TextEmbedder, on_truncate: OnTruncate) -> Callable[[Document], float]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from sbert_search.base.progress import note, progress
@@ -19,7 +20,7 @@ from sbert_search.config import from_mapping
 from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import CorpusError, IndexStoreError
 from sbert_search.index.building.build import note_resume_on_interrupt
-from sbert_search.index.building.ingest import ingest, note_columns, require_memory
+from sbert_search.index.building.ingest import cuts_stay, ingest, note_columns, require_memory
 from sbert_search.index.building.model_check import require_agreement, require_mixable
 from sbert_search.index.building.settings import ReadSettings
 from sbert_search.index.building.synced_files import PATH, StoredFiles, stored_files
@@ -52,7 +53,7 @@ TAKEN = "a document of another source has this id; rename the file or delete tha
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SyncReport:
-    """What a sync did, or would do.
+    """What a sync did, or would do. For a table, ``added`` and so on are ids of documents.
 
     Attributes:
         added: Paths of files that the index did not hold, relative to the root of the index.
@@ -206,6 +207,9 @@ def sync_folder(
         if embedder and (changed := writer.snapshot.settings) != agreed:
             require_agreement(changed, embedder, allow_inexact=allow_inexact)
             require_mixable(changed, embedder)
+        build = writer.snapshot.manifest.build
+        before = from_mapping(ReadSettings, build.settings) if build else ReadSettings()
+        keeps = cuts_stay(settings, before)
         _record(writer, settings, root)
         if changes.parsed and embedder:
             reader, survey = changes.parsed
@@ -223,6 +227,7 @@ def sync_folder(
                 chunking=settings.chunking(None),
                 by_time=True,
                 predicted=predicted,
+                find_unchanged=partial(writer.unchanged, keeps=keeps),
             )
         writer.delete(_doomed(writer, scan, report.deleted, changes.found))
         settle(writer)

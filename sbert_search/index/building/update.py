@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from sbert_search.base.progress import warn
+import numpy as np
+
+from sbert_search.base.progress import note, warn
 from sbert_search.config import require_known
 from sbert_search.embed.arguments import CheckedOptions, ModelLike
 from sbert_search.embed.delegation import LazyEmbedder
 from sbert_search.embed.protocol import TextEmbedder
-from sbert_search.errors import ConfigError, ModelMismatch, SbertSearchError
+from sbert_search.errors import (
+    ConfigError,
+    CorpusError,
+    IndexStoreError,
+    ModelMismatch,
+    SbertSearchError,
+)
 from sbert_search.index.building.build import note_resume_on_interrupt
 from sbert_search.index.building.given_vectors import (
     refuse_model_options,
@@ -21,8 +30,10 @@ from sbert_search.index.building.given_vectors import (
     vector_rule,
 )
 from sbert_search.index.building.ingest import (
+    SHOWN_COLUMNS,
     IngestReport,
     Mode,
+    cuts_stay,
     ingest,
     note_columns,
     require_memory,
@@ -42,9 +53,16 @@ from sbert_search.index.building.sync import (
     scan_folder,
     sync_folder,
 )
+from sbert_search.index.documents import first_rows, get_document
+from sbert_search.index.snapshot import Snapshot
+from sbert_search.index.storage.ids import hash_contents
 from sbert_search.index.writer import IndexWriter
+from sbert_search.records import Document
+from sbert_search.text.documents import CorpusReader
+from sbert_search.text.formats.rows import printable
+from sbert_search.text.sources import named_read_errors
 from sbert_search.text.spool import Sources
-from sbert_search.text.vectors import VectorsLike
+from sbert_search.text.vectors import RowVectors, VectorsLike
 
 if TYPE_CHECKING:
     from sbert_search.index.index import Index
@@ -58,6 +76,8 @@ def update(
     vectors: VectorsLike | None,
     settings: ReadSettings | None,
     keywords: ReadKeywords,
+    *,
+    partial_rows: bool = False,
 ) -> IngestReport:
     """Add or replace documents; see `Index.add`."""
     require_known(keywords, ReadKeywords)
@@ -66,23 +86,15 @@ def update(
     given, fields = split_vectors(vectors, settings.fields)
     settings, stored = replace(settings, fields=fields), index.state.settings
     has_vectors = given is not None or fields.vector is not None
+    if partial_rows and has_vectors:
+        raise ConfigError("partial: rows of an index with given vectors must be whole.")
     if not has_vectors:
         require_model(index.identity, index.path)
     kept = index.read_settings.fields
     may_embed = has_vectors and given is None and fields.vector == kept.vector
-    if may_embed and not index.identity.is_model:
-        kept, may_embed = replace(kept, vector=None), False  # each row needs a vector
-    require_memory()
-    reader = reader_of(
-        settings,
-        sources,
-        columns=index.state.columns,
-        widens=index.state.widens,
-        vectors=given,
-        vector_rule=vector_rule(stored.metric, stored.dtype, stored.dim),
-        root=index.root,
-        stored=kept,
-    )
+    may_embed = may_embed and index.identity.is_model  # else each row needs a vector
+    found = partial(_document_of, index) if partial_rows else None
+    reader = _reader_of(index, settings, sources, given, found)
     predicted = settings.predicted
     survey = predicted.survey(reader.survey(), index.state.columns)
     if fields.vector is not None:
@@ -109,6 +121,13 @@ def update(
             finish=partial(settle, writer),
             by_time=True,
             predicted=predicted,
+            find_unchanged=partial(
+                writer.unchanged,
+                # The text of a partial row stays as it was cut, or with its given vector.
+                keeps=(lambda _: True)
+                if partial_rows
+                else cuts_stay(settings, index.read_settings),
+            ),
         )
     if report.counts.replaced and (shown := reader.numbered):
         warn(
@@ -117,6 +136,112 @@ def update(
             "name a field of ids with --id-field."
         )
     return report
+
+
+def _reader_of(
+    index: Index,
+    settings: ReadSettings,
+    sources: Sources,
+    vectors: RowVectors | None = None,
+    changed: Callable[[str], Document | None] | None = None,
+) -> CorpusReader:
+    require_memory()
+    stored, kept = index.state.settings, index.read_settings.fields
+    return reader_of(
+        settings,
+        sources,
+        columns=index.state.columns,
+        widens=index.state.widens,
+        vectors=vectors,
+        vector_rule=vector_rule(stored.metric, stored.dtype, stored.dim),
+        root=index.root,
+        stored=kept if index.identity.is_model else replace(kept, vector=None),
+        partial=changed,
+    )
+
+
+def _document_of(index: Index, doc_id: str) -> Document | None:
+    """Read a document of the state that the index has now, which a writer may have changed."""
+    return get_document(index.state, doc_id)
+
+
+def sync_table(
+    index: Index,
+    path: Path,
+    model: ModelLike | None,
+    settings: ReadSettings | None,
+    keywords: ReadKeywords,
+    *,
+    dry_run: bool,
+    allow_empty: bool,
+) -> SyncReport:
+    """Make the documents of an index equal to the rows of a file; see `Index.sync`."""
+    require_known(keywords, ReadKeywords)
+    started, stamp = time.perf_counter(), _stamp(path)
+    if index.root is not None:
+        raise IndexStoreError(
+            f"{index.path} holds the files of {index.root}, which a sync with a table would delete."
+            f" Add the rows with `index upsert`, or build another index from {path}."
+        )
+    read, _ = split_keywords(settings or index.read_settings, keywords)
+    read = replace(read, on_error="stop")  # the document of a bad row must not be deleted
+    index.require_finished()
+    index.refresh()
+    contents, repeated = _contents_of(_reader_of(index, read, [path]), read)
+    if repeated:
+        note(f"{path}: the last of several rows counts for {_listed(repeated)}.")
+    state, names = index.state, list(contents)
+    rows, stored = state.find(names)
+    differs = stored != np.array(list(contents.values()), np.uint64)
+    marks = list(zip(names, (rows >= 0).tolist(), differs.tolist(), strict=True))
+    gone = [doc_id for doc_id in _ids(state) if doc_id not in contents]
+    if 2 * len(gone) > state.n_docs and not (allow_empty or dry_run):
+        raise CorpusError(
+            f"{path}: a sync would delete {len(gone):,} of {state.n_docs:,} documents, which the "
+            "file lacks. Is it complete? If they are meant to be deleted, pass --allow-empty."
+        )
+    report = SyncReport(
+        added=tuple(doc_id for doc_id, known, _ in marks if not known),
+        replaced=tuple(doc_id for doc_id, known, other in marks if known and other),
+        deleted=tuple(gone),
+        unchanged=sum(known and not other for _, known, other in marks),
+        dry_run=dry_run,
+    )
+    if not dry_run:
+        if report.added or report.replaced:
+            update(index, "upsert", [path], model, None, read, keywords)
+        if _stamp(path) != stamp:
+            raise CorpusError(f"{path}: changed while it was read; sync again.")
+        index.delete([doc_id for doc_id in _ids(index.state) if doc_id not in contents])
+    return replace(report, documents=len(index), seconds=time.perf_counter() - started)
+
+
+def _contents_of(reader: CorpusReader, read: ReadSettings) -> tuple[dict[str, int], list[str]]:
+    """Return the content hash of the last row of each id, and the ids that several rows have."""
+    contents, repeated = dict[str, int](), dict[str, None]()
+    reader.survey(allow_empty=True)
+    for batch in read.predicted.batches(reader.batches()):
+        hashes = hash_contents(batch.documents, batch.vectors).tolist()
+        for document, content in zip(batch.documents, hashes, strict=True):
+            if document.doc_id in contents:
+                repeated[document.doc_id] = None
+            contents[document.doc_id] = content
+    return contents, list(repeated)
+
+
+def _ids(state: Snapshot) -> list[str]:
+    return state.doc_ids(first_rows(state))
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN_COLUMNS} more" if len(names) > SHOWN_COLUMNS else ""
+    return f"{', '.join(names[:SHOWN_COLUMNS])}{more}"
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    with named_read_errors(printable(path)):
+        status = path.stat()
+    return status.st_size, status.st_mtime_ns
 
 
 def sync(
@@ -193,7 +318,7 @@ def _embedder_of(
 def _open_model(
     index: Index, model: ModelLike | None, settings: ReadSettings, options: CheckedOptions
 ) -> TextEmbedder:
-    embedder = index.matching_embedder(model, **options)
+    embedder = index.kept_embedder(model, **options)
     require_mixable(index.state.settings, embedder)
     settings.chunking(embedder)
     return embedder

@@ -321,9 +321,9 @@ _ISO_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\b")
 
 
 def warn_of_dates(column: str, values: pa.Array, literal: str) -> None:
-    """Warn if a text column with values such as 15.09.2025 is compared with an ISO date."""
+    """Warn if a text column with values such as 15.09.2025 is compared with a date."""
     is_text = pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
-    if not (is_text and _ISO_DATE.match(literal)):
+    if not (is_text and (_ISO_DATE.match(literal) or _OTHER_DATE.match(literal))):
         return
     first = next((one.as_py() for one in values if one.is_valid and one.as_py()), "")
     if _OTHER_DATE.match(first):

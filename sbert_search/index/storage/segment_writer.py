@@ -219,7 +219,11 @@ def _stored_vectors(
 ) -> NDArray[np.floating]:
     vectors = np.asarray(batch.vectors)[kept_passages]
     _check_finite(vectors, batch, kept_passages, "; the model fails on its text")
-    vectors = as_stored(vectors, settings)
+    stored = as_stored(vectors, settings)
+    kept = np.asarray(batch.stored_row)[kept_passages] >= 0
+    # Scaling a stored vector to norm 1 once more could change its last bits.
+    stored[kept] = vectors[kept]
+    vectors = stored
     remedy = "; build the index with --dtype float32" if settings.dtype == "float16" else ""
     too_large = f" as {settings.dtype}: a component is too large for this type{remedy}"
     _check_finite(vectors, batch, kept_passages, too_large)

@@ -83,6 +83,7 @@ def written(
         table=table,
         n_rows=sum(len(part.vectors) for part in parts),
         manifest=new,
+        others={name: work.new_number() for name in part.others},
     )
     if new.lexical is None:
         return record
@@ -236,14 +237,43 @@ def _parts(
         del part  # frees its memory before the next part is read
 
 
-def _other_vectors(work: Transaction, record: SegmentRecord) -> dict[str, NDArray[np.floating]]:
-    """Open the vectors of a segment in the sets that are not in use, and check their hashes."""
+def _other_vectors(
+    work: Transaction, record: SegmentRecord, *, hash_all: bool = True
+) -> dict[str, NDArray[np.floating]]:
+    """Open the vectors of a segment in the sets that are not in use, and check their hashes.
+
+    Without ``hash_all``, large files are not hashed.
+    """
     opened = {}
     for name in record.vectors.keys() - {work.old.active}:
         file, settings = record.vectors[name].file, work.old.vectors[name]
-        view = open_checked(work.folder, file, hash_up_to=file.size_bytes)
+        most = file.size_bytes if hash_all else npy.HASH_AT_OPEN_BYTES
+        view = open_checked(work.folder, file, hash_up_to=most)
         opened[name] = npy.read(view, file.name, settings.dtype, (record.n_rows, settings.dim))
     return opened
+
+
+def other_vectors_at(
+    work: Transaction, snapshot: Snapshot, rows: NDArray[np.int64]
+) -> dict[str, NDArray[np.floating]]:
+    """Read the vectors of live rows in the sets that are not in use; {}: a row is not live.
+
+    Sets that lack one of the rows are left out.
+    """
+    names = work.old.vectors.keys() - {work.old.active}
+    if not (names and len(rows) and np.isin(rows, snapshot.live_rows()).all()):
+        return {}
+    found: dict[str, NDArray[np.floating]] = {}
+    for name in names:
+        settings = work.old.vectors[name]
+        found[name] = np.empty((len(rows), settings.dim), settings.dtype)
+    for segment, here, at in snapshot.located(rows):
+        record = work.old.segments[snapshot.segments.index(segment)]
+        opened = _other_vectors(work, record, hash_all=False)
+        found = {name: vectors for name, vectors in found.items() if name in opened}
+        for name, vectors in found.items():
+            vectors[here] = opened[name][at]
+    return found
 
 
 def _counted(parts: Iterable[SegmentPart], advance: Advance) -> Iterator[SegmentPart]:

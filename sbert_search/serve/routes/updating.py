@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sbert_search.serve.endpoint import AnyOperation, Call, Operation, Reply
 from sbert_search.serve.problems import Problem
 from sbert_search.serve.search_schemas import (
+    ChangeRequest,
     DeleteRequest,
     DeleteResponse,
+    DocumentChange,
     NewDocument,
     UpdateRequest,
     UpdateResponse,
@@ -24,6 +28,11 @@ async def upsert(served: Served, call: Call[UpdateRequest]) -> Reply:
     return await _update(served, call, replaces=True)
 
 
+async def change(served: Served, call: Call[ChangeRequest]) -> Reply:
+    """Change some fields of indexed documents; the others keep their values."""
+    return await _update(served, call, replaces=True, partial=True)
+
+
 async def delete(served: Served, call: Call[DeleteRequest]) -> Reply:
     """Delete documents by ids or by a filter."""
     body = call.body
@@ -37,12 +46,19 @@ async def delete(served: Served, call: Call[DeleteRequest]) -> Reply:
     return Reply(DeleteResponse(index=served_index.name, deleted=deleted, commit=commit))
 
 
-async def _update(served: Served, call: Call[UpdateRequest], *, replaces: bool) -> Reply:
+async def _update(
+    served: Served,
+    call: Call[UpdateRequest] | Call[ChangeRequest],
+    *,
+    replaces: bool,
+    partial: bool = False,
+) -> Reply:
     body = call.body
     served_index = served.index(body.index)
     served.require_items(len(body.documents), "documents")
-    documents = [_row(one, at) for at, one in enumerate(body.documents)]
-    counts, commit = await served_index.update(documents, replaces=replaces)
+    new: Sequence[NewDocument | DocumentChange] = body.documents
+    documents = [_row(one, at) for at, one in enumerate(new)]
+    counts, commit = await served_index.update(documents, replaces=replaces, partial=partial)
     return Reply(
         UpdateResponse(
             index=served_index.name,
@@ -57,7 +73,7 @@ async def _update(served: Served, call: Call[UpdateRequest], *, replaces: bool) 
 _OWN_FIELDS = ("_id", "id", "text", "title")
 
 
-def _row(document: NewDocument, at: int) -> dict[str, object]:
+def _row(document: NewDocument | DocumentChange, at: int) -> dict[str, object]:
     for name in document.metadata:
         if name in _OWN_FIELDS:
             raise Problem(400, f"A column cannot be called {name}.", f"documents[{at}].metadata")
@@ -68,5 +84,6 @@ def _row(document: NewDocument, at: int) -> dict[str, object]:
 OPERATIONS: tuple[AnyOperation, ...] = (
     Operation("POST", "/documents", add, UpdateResponse, UpdateRequest, right="write"),
     Operation("PUT", "/documents", upsert, UpdateResponse, UpdateRequest, right="write"),
+    Operation("PATCH", "/documents", change, UpdateResponse, ChangeRequest, right="write"),
     Operation("POST", "/documents/delete", delete, DeleteResponse, DeleteRequest, right="write"),
 )

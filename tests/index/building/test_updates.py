@@ -1,0 +1,267 @@
+"""Updates that change a part of a document: which vectors stay, and which model is opened."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sbert_search import Boost, Index, SearchEngine
+from sbert_search.embed.delegation import LazyEmbedder
+from sbert_search.embed.hashing import HashingEmbedder
+from sbert_search.embed.protocol import TextEmbedder
+from sbert_search.errors import CorpusError, IndexStoreError, QueryError
+from sbert_search.index.building import model_check
+from sbert_search.index.settings import IndexSpec
+
+WORDS = "river mill wheel stone bread moon grain field harbour lamp coin violin".split()  # noqa: SIM905
+
+
+def never() -> TextEmbedder:
+    raise AssertionError("no text is embedded, so the model must not be opened")
+
+
+UNOPENED = LazyEmbedder(never)
+
+
+def shop(n: int, seed: int = 0, words: int = 30) -> list[dict[str, Any]]:
+    rng = random.Random(seed)
+    return [
+        {
+            "_id": f"d{i}",
+            "title": f"T{i}",
+            "text": " ".join(rng.choices(WORDS, k=words)),
+            "price": i,
+        }
+        for i in range(n)
+    ]
+
+
+def dearer(rows: list[dict[str, Any]], by: int = 1) -> list[dict[str, Any]]:
+    return [{**row, "price": row["price"] + by} for row in rows]
+
+
+def passages(index: Index) -> dict[tuple[str, int], tuple[object, bytes]]:
+    """Return span, tokens and the bytes of the vector of each passage, in order."""
+    state = index.state
+    return {
+        (p.document.doc_id, p.chunk): (
+            (p.char_start, p.char_end, p.n_tokens, p.lost_tokens),
+            state.vectors(np.array([p.row]))[0].tobytes(),
+        )
+        for p in state.fetch(state.live_rows())
+    }
+
+
+@pytest.mark.parametrize("n_shards", [None, 3])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_an_unchanged_text_keeps_its_vectors_and_opens_no_model(
+    dtype: Any, n_shards: int | None
+) -> None:
+    rows = shop(40)
+    index = Index.build(rows, model="hashing:24", dtype=dtype, chunk_tokens=16, n_shards=n_shards)
+    before = passages(index)
+    assert len(before) > len(rows)
+    report = index.upsert(dearer(rows), model=UNOPENED)
+    assert (report.counts.replaced, report.reused, report.passages) == (40, 40, 0)
+    assert passages(index) == before
+    assert [document.metadata["price"] for document in index] == list(range(1, 41))
+    assert index.check().problems == ()
+    assert index.upsert(dearer(rows), model=UNOPENED).counts.duplicate == 40
+
+
+def test_a_mixed_update_equals_a_new_index_in_the_order_of_its_rows() -> None:
+    rng, rows = random.Random(1), shop(60)
+    index = Index.build(rows, model="hashing:24", chunk_tokens=16)
+    for seed in range(6):
+        other = {row["_id"]: row for row in shop(60, seed=rng.randrange(3))}
+        rows = [other[row["_id"]] if rng.random() < 0.4 else row for row in rows]
+        rows = dearer(rows, rng.randrange(1, 3))
+        twice = rows[7]  # the last of two rows with one id holds
+        first = {**twice, "text": "another text", "price": -1}
+        index.upsert([first, *rows])
+        assert index.upsert([{**twice, "price": -2}, twice, first, twice]).reused >= 3, seed
+        rows = [*rows[:7], *rows[8:], twice]
+    fresh = Index.build(rows, model="hashing:24", chunk_tokens=16)
+    assert list(passages(index).items()) == list(passages(fresh).items())
+    assert {d.doc_id: d.metadata for d in index} == {d.doc_id: d.metadata for d in fresh}
+
+
+def test_a_change_of_the_title_or_of_how_texts_are_cut_is_embedded() -> None:
+    rows = shop(8)
+    index = Index.build(rows, model="hashing:24", chunk_tokens=16)
+    assert index.upsert([{**row, "title": "Other"} for row in rows]).reused == 0
+    other = [{**row, "title": "Other"} for row in dearer(rows)]
+    assert index.upsert(other, chunk_tokens=12).reused == 0
+    fresh = Index.build(other, model="hashing:24", chunk_tokens=12)
+    assert passages(index) == passages(fresh)
+    short = Index.build(shop(8, words=5), model="hashing:24")
+    assert short.upsert(dearer(shop(8, words=5)), chunk_tokens=64, model=UNOPENED).reused == 8
+
+
+def test_a_text_that_had_a_given_vector_is_embedded() -> None:
+    row = {"_id": "a", "text": "a river", "vec": [1.0, 0.0, 0.0, 0.0], "price": 1}
+    index = Index.build([row], model="hashing:4", vectors="vec")
+    assert index.upsert([{"_id": "a", "text": "a river", "price": 2}]).passages == 1
+    expected = HashingEmbedder(4).encode_document(["a river"])
+    np.testing.assert_allclose(index.state.vectors(index.state.live_rows()), expected, atol=1e-6)
+    assert index.upsert([{"_id": "a", "text": "a river", "price": 3}]).reused == 1
+
+
+@pytest.mark.parametrize("n_shards", [None, 2])
+def test_vectors_of_both_models_of_a_migration_stay(n_shards: int | None) -> None:
+    rows = shop(20)
+    index = Index.build(rows, model="hashing:24", n_shards=n_shards)
+    index.migrate("hashing:40", switch=False)
+    index.upsert(dearer(rows), model=UNOPENED)
+    report = index.migrate("hashing:40")
+    assert (report.embedded, report.switched) == (0, True)
+    assert passages(index) == passages(Index.build(rows, model="hashing:40"))
+    index.upsert(dearer(rows, 2), model=UNOPENED)
+    index.upsert([{**rows[0], "text": "a new text"}])
+    assert index.roll_back().embedded == 1
+    assert index.check().problems == ()
+    fresh = Index.build([*rows[1:], {**rows[0], "text": "a new text"}], model="hashing:24")
+    assert passages(index) == passages(fresh)
+
+
+def test_a_quantised_index_keeps_the_exact_vectors() -> None:
+    rows = shop(400, words=6)
+    index = Index.build(rows, model="hashing:24", spec=IndexSpec(factory="SQ8"))
+    before = passages(index)
+    index.upsert(dearer(rows), model=UNOPENED)
+    assert passages(index) == before
+    index.compact(retrain=True)
+    assert passages(index) == before
+
+
+def test_an_index_opens_its_model_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[object] = []
+    real = model_check.as_embedder
+
+    def spied(model: Any = None, **options: Any) -> TextEmbedder:
+        opened.append(model if isinstance(model, str) else "open")
+        return real(model, **options)
+
+    index = Index.from_texts(["a river"], model="hashing:24")
+    monkeypatch.setattr(model_check, "as_embedder", spied)
+    for text in ("a mill", "a wheel", "bread"):
+        index.add([{"_id": text, "text": text}])
+    assert opened == ["hashing:24", "open", "open"]
+    opened.clear()
+    index.upsert([{"_id": "a mill", "text": "stone"}], batch_tokens=512)
+    assert opened == ["hashing:24"]
+    index.migrate("hashing:40")
+    opened.clear()
+    index.upsert([{"_id": "a mill", "text": "moon"}])
+    assert opened == ["hashing:40"]
+
+
+def test_an_index_on_disk_can_be_pickled_after_an_update(tmp_path: Path) -> None:
+    index = Index.create(tmp_path / "i", model="hashing:24")
+    index.add([{"_id": "a", "text": "a mill"}])
+    assert len(pickle.loads(pickle.dumps(index))) == 1
+
+
+def written(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def test_a_sync_with_a_table_makes_the_index_equal_to_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows, index = shop(20), Index.build(shop(20), model="hashing:24")
+    new = [{**rows[2], "price": 99}, *rows[3:], {"_id": "new", "text": "a lamp", "price": 5}]
+    sheet = written(tmp_path / "sheet.jsonl", [{**rows[4], "text": "a draft"}, *new])
+    planned = index.sync(sheet, dry_run=True)
+    assert len(index) == 20
+    report = index.sync(sheet)
+    for each in (planned, report):
+        assert (each.added, each.replaced, each.deleted) == (("new",), ("d2",), ("d0", "d1"))
+        assert each.unchanged == 17
+    assert "d4" in capsys.readouterr().err
+    fresh = Index.build(new, model="hashing:24")
+    assert {d.doc_id: (d.text, d.metadata) for d in index} == {
+        d.doc_id: (d.text, d.metadata) for d in fresh
+    }
+    assert sorted(passages(index).items()) == sorted(passages(fresh).items())
+    assert index.sync(sheet, model=UNOPENED).changes == 0
+
+
+def test_a_sync_with_a_table_refuses_to_delete_most_documents(tmp_path: Path) -> None:
+    rows, index = shop(20), Index.build(shop(20), model="hashing:24")
+    for n in (0, 9):
+        cut = written(tmp_path / "sheet.jsonl", rows[:n])
+        with pytest.raises(CorpusError, match=f"would delete {20 - n} of 20 documents"):
+            index.sync(cut)
+    (tmp_path / "sheet.jsonl").write_text('{"_id": 3}\n{"_id": ')
+    with pytest.raises(CorpusError):
+        index.sync(tmp_path / "sheet.jsonl", allow_empty=True)
+    assert len(index) == 20
+    index.sync(cut := written(tmp_path / "sheet.jsonl", rows[:1]), allow_empty=True)
+    assert [document.doc_id for document in index] == ["d0"]
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes/a.md").write_text("A river.")
+    with pytest.raises(IndexStoreError, match="holds the files of"):
+        Index.build(tmp_path / "notes", model="hashing:24").sync(cut)
+    with pytest.raises(CorpusError, match="No such file"):
+        index.sync(tmp_path / "gone.csv", allow_empty=True)
+
+
+def test_partial_rows_change_only_the_fields_that_they_have(tmp_path: Path) -> None:
+    rows, index = shop(6), Index.build(shop(6), model="hashing:24", chunk_tokens=16)
+    before = passages(index)
+    feed = tmp_path / "feed.csv"
+    feed.write_text("_id,price,stock\nd1,77,3\nd2,,4\n")
+    report = index.upsert(feed, partial=True, model=UNOPENED)
+    assert (report.counts.replaced, report.reused) == (2, 2)
+    assert sorted(passages(index).items()) == sorted(before.items())
+    found = {document.doc_id: document for document in index}
+    assert found["d1"].metadata == {"price": 77, "stock": 3}
+    assert found["d2"].metadata == {"price": 2, "stock": 4}
+    assert (found["d1"].title, found["d1"].text) == ("T1", rows[1]["text"])
+    index.upsert([{"_id": "d3", "text": "a violin"}], partial=True)
+    (changed,) = [document for document in index if document.doc_id == "d3"]
+    assert (changed.full_text, changed.metadata) == ("T3 a violin", {"price": 3})
+    assert index.check().problems == ()
+
+
+@pytest.mark.parametrize(
+    ("rows", "match"),
+    [
+        ([{"_id": "d1", "price": 2}, {"_id": "zz", "price": 2}], "no document with this id.*zz"),
+        ([{"_id": "d1", "price": 2}, {"_id": "d1", "price": 3}], "an earlier row has this id"),
+        ([{"price": 2}], "no id field"),
+    ],
+)
+def test_partial_rows_that_name_no_document_change_nothing(
+    rows: list[dict[str, Any]], match: str
+) -> None:
+    index = Index.build(shop(4), model="hashing:24")
+    with pytest.raises(CorpusError, match=match):
+        index.upsert(rows, partial=True)
+    assert [document.metadata["price"] for document in index] == [0, 1, 2, 3]
+
+
+def test_a_row_without_text_says_how_to_change_some_fields() -> None:
+    with pytest.raises(CorpusError, match="partial"):
+        Index.build(shop(4), model="hashing:24").upsert([{"_id": "d1", "price": 2}])
+
+
+def test_texts_that_are_dates_are_named_with_the_type_to_use(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rows = [{"_id": "a", "text": "river", "Stand": "15.03.2025", "created": "2025-03-15"}]
+    index = Index.build(rows, model="hashing:24")
+    assert [*index.documents("Stand >= '31.12.2025'")] == []
+    assert "Stand=date:%d.%m.%Y" in capsys.readouterr().err
+    with pytest.raises(QueryError, match="created=date"):
+        SearchEngine(index).search(
+            "river", boost=Boost("created", 1.0, "recency", half_life_days=30)
+        )
