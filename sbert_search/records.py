@@ -16,6 +16,7 @@ Where: TypeAlias = str | tuple[str, Sequence[object]] | Mapping[str, object]
 
 _RECORD_BYTES, _VALUE_BYTES = 512, 64  # memory overhead of a record, and of one metadata value
 
+PAGE_MARK = "#page="  # in the id of a PDF page, between the path of the file and the page number
 _SHOWN_CHARS = 60  # characters of title and text in the `repr` of a hit
 
 NO_METADATA: Mapping[str, MetadataValue] = MappingProxyType({})

@@ -21,8 +21,8 @@ from sbert_search.index.documents import is_id
 from sbert_search.index.norms import unit_vectors
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.models.loading.identity import ModelIdentity
+from sbert_search.records import PAGE_MARK
 from sbert_search.search.options import SearchOptions, require_queries
-from sbert_search.text.formats.files import PAGE_MARK
 
 QueryLike: TypeAlias = str | NDArray[np.floating]
 """A query: a text, or a vector of the index's model, (dim,)."""

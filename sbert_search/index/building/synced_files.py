@@ -16,7 +16,8 @@ import numpy as np
 
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.columns import PREFIX
-from sbert_search.text.formats.files import PAGE_MARK, list_files
+from sbert_search.records import PAGE_MARK
+from sbert_search.text.formats.files import list_files
 from sbert_search.text.formats.rows import printable
 
 PATH = "path"  # column with the path of a document's file, a string

@@ -21,6 +21,7 @@ import xxhash
 
 from sbert_search.base.memory import mib
 from sbert_search.errors import CorpusError
+from sbert_search.records import PAGE_MARK
 from sbert_search.text.fields import HtmlPart
 from sbert_search.text.formats import markup
 from sbert_search.text.formats.markup import Pdf
@@ -64,8 +65,6 @@ _UNREAD_FOLDERS = frozenset(("__pycache__", "node_modules"))  # not read, like h
 # A folder with all files of one of these sets is not read: it is a virtual environment of Python,
 # an index of this package or a sharded index.
 _UNREAD_FILES = ({"pyvenv.cfg"}, {"LOCK", "MANIFEST.json"}, {"LOCK", "shards.json"})
-
-PAGE_MARK = "#page="  # in the id of a PDF page, between the path of the file and the page number
 
 _PDF_SHARE = 8  # a PDF file may have this many times the bytes of a document: each page is one
 _EXTRACTION = 5  # increase it when a change of the code changes the title or text of a file
