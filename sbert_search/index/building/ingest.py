@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import compress, groupby
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sbert_search.base import memory
 from sbert_search.base.progress import Advance, note, progress
@@ -39,7 +40,7 @@ from sbert_search.text.formats.rows import RejectLog
 from sbert_search.text.tokens.chunking import AT_BORDERS, Chunking
 
 Mode = Literal["add", "upsert"]
-FindUnchanged = Callable[[Sequence[Document]], EmbeddedBatch[Any] | None]
+FindUnchanged = Callable[[Sequence[Document]], EmbeddedBatch[NDArray[np.int64]] | None]
 """Finds the documents that keep their vectors; see `IndexWriter.unchanged`."""
 KeepsPassages = Callable[[Sequence[StoredPassage]], bool]
 
@@ -115,7 +116,7 @@ class _Step:
     vectors: Vectors | None  # given ones, of the accepted documents; None: a model makes them
     accepted: list[Document]
     # Those of the accepted documents that keep their stored vectors, and their indices.
-    stored: EmbeddedBatch[Any] | None
+    stored: EmbeddedBatch[NDArray[np.int64]] | None
     starts_block: bool  # the batch is the first one of its block
     ends_block: bool  # the batch is the last one of its block
 
@@ -340,8 +341,9 @@ def _with_stored(batch: EmbeddedBatch[_Step]) -> EmbeddedBatch[_Step]:
     places = np.concatenate(
         [np.setdiff1d(np.arange(len(step.accepted)), step.stored.payload), step.stored.payload]
     )
-    both: EmbeddedBatch[Any] = join_batches([batch, replace(step.stored, payload=step)])
-    return both.reordered(step.accepted, places)
+    stored: EmbeddedBatch[object] = step.stored
+    both = join_batches([batch, replace(stored, payload=step)])
+    return cast("EmbeddedBatch[_Step]", both).reordered(step.accepted, places)
 
 
 def cuts_stay(settings: ReadSettings, before: ReadSettings) -> KeepsPassages:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from sbert_search.errors import IndexStoreError, NotAnIndex
+from sbert_search.index.building.given_vectors import no_model
 from sbert_search.index.index import Index
 from sbert_search.index.shards.manifest import shards_of
 from sbert_search.index.shards.store import assemble, rows_from
@@ -141,10 +142,11 @@ def test_parts_whose_integers_float64_would_round_are_refused(tmp_path: Path) ->
     ids = [f"d{n}" for n in range(20)]
     numbers = shards_of(ids, 2)
     parts = []
+    settings = VectorSettings(dim=8, identity=no_model(8, "cosine").to_mapping())
     for number, value in enumerate((2**53 + 1, 0.5)):
         (first, *_) = (i for i, n in zip(ids, numbers, strict=True) if n == number)
         out = tmp_path / f"p{number}"
-        IndexStore.create(out, Manifest.new(VectorSettings(dim=8), {}, next_row=rows_from(number)))
+        IndexStore.create(out, Manifest.new(settings, {}, next_row=rows_from(number)))
         Index.open(out).add([{"_id": first, "text": "x", "n": value}], vectors=np.eye(1, 8))
         parts.append(out)
     with pytest.raises(IndexStoreError, match=r"'n' of .*p0 holds integers that"):
