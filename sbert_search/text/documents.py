@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from array import array
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -81,6 +81,7 @@ class Survey:
     sha256: str  # of the content of all sources, and of the array of vectors if there is one
     columns: Mapping[str, ColumnType]
     dim: int | None = None  # None: no vectors are given, or all their rows were rejected
+    unseen: Set[str] = frozenset()  # columns of the index that no row has
 
 
 @dataclass(slots=True)
@@ -177,7 +178,7 @@ class CorpusReader:
         self._chosen = None if metadata_fields is None else frozenset(metadata_fields)
         self._scanned: dict[str, tuple[int, ...]] = {}  # pages without text of PDF files
         self._bad_files: list[Reject] = []
-        self._unseen: set[str] = set()  # named fields that no row had so far
+        self._unseen: set[str] = set()  # named fields and known columns that no row had so far
         has_vectors = vectors is not None or self.fields.vector is not None
         self._vectors = VectorReader(vector_rule, vectors) if has_vectors else None
         is_stored = self.fields.vector is not None and self.fields.vector == self._stored.vector
@@ -210,6 +211,7 @@ class CorpusReader:
         """
         self._columns = Columns(self._known, self._widens, self._declared)
         self._unseen = {*self.fields.texts, *(self._chosen or ()), *self._declared}
+        self._unseen |= (self._known or {}).keys()
         self._plans, rows = [], 0
         self._scanned, self._bad_files = {}, []
         self._changed_ids.clear()
@@ -227,7 +229,8 @@ class CorpusReader:
             vectors.given.require(rows, vectors.rule)
             sha256 = hashlib.sha256(f"{sha256} {vectors.given.sha256()}".encode()).hexdigest()
         dim = vectors.dim if vectors else None
-        return Survey(rows, rejected, sha256, dict(self._columns.types), dim)
+        unseen = self._unseen & (self._known or {}).keys()
+        return Survey(rows, rejected, sha256, dict(self._columns.types), dim, unseen)
 
     def batches(
         self, *, skip_rows: int = 0, share: Callable[[Document], float] | None = None
@@ -375,6 +378,8 @@ class CorpusReader:
         try:
             parts = row_parts(self._with_classes(row), plan.roles, plan.file.name)
             vector = self._vector(parts, plan.first_row + plan.rows - 1)
+            if self._unseen:
+                self._unseen -= parts.metadata.keys()
             self._columns.learn(parts.metadata, typed=row.typed)
             self._before_change(parts.doc_id)
         except BadRow as bad:

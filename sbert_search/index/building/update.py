@@ -110,6 +110,8 @@ def update(
             )
         note_columns(writer.snapshot, survey.columns)
         writer.add_columns(survey.columns)
+        of_files = mode == "upsert" and reader.paths and not partial_rows
+        had = {name: _n_with(writer.snapshot, name) for name in survey.unseen if of_files}
         report = ingest(
             writer,
             reader,
@@ -129,6 +131,12 @@ def update(
                 else cuts_stay(settings, index.read_settings),
             ),
         )
+        for name in sorted(had):
+            if lost := had[name] - _n_with(writer.snapshot, name):
+                warn(
+                    f"No row has the column {name!r}, so {lost:,} documents lost their values in "
+                    "it. --partial keeps the values of columns that rows lack."
+                )
     if report.counts.replaced and (shown := reader.numbered):
         warn(
             f"The rows of {shown} have no id, so each replaced the document with its number. If "
@@ -136,6 +144,10 @@ def update(
             "name a field of ids with --id-field."
         )
     return report
+
+
+def _n_with(state: Snapshot, column: str) -> int:
+    return len(first_rows(state, {column: {"$exists": True}}))
 
 
 def _reader_of(

@@ -254,6 +254,25 @@ def test_a_row_without_text_says_how_to_change_some_fields() -> None:
         Index.build(shop(4), model="hashing:24").upsert([{"_id": "d1", "price": 2}])
 
 
+@pytest.mark.parametrize("n_shards", [None, 2])
+def test_a_column_that_no_row_of_a_file_has_is_named_with_what_was_lost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], n_shards: int | None
+) -> None:
+    rows = [{"_id": f"d{n}", "text": f"text {n}", "kind": "tool"} for n in range(4)]
+    rows += [{"_id": "e", "text": "other"}]
+    index = Index.build(rows, model="hashing", n_shards=n_shards)
+    path = tmp_path / "renamed.jsonl"
+    renamed = [{"_id": row["_id"], "text": row["text"], "sort": "tool"} for row in rows[2:]]
+    path.write_text("".join(json.dumps(row) + "\n" for row in renamed))
+    capsys.readouterr()
+    index.upsert(path, partial=True)
+    assert "lost" not in capsys.readouterr().err
+    index.upsert(path)
+    assert "the column 'kind', so 2 documents lost their values in it" in capsys.readouterr().err
+    index.upsert(path)
+    assert "lost" not in capsys.readouterr().err
+
+
 def test_texts_that_are_dates_are_named_with_the_type_to_use(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
