@@ -138,10 +138,15 @@ def _check_type(snapshot: Snapshot, boost: Boost) -> None:
     numbers = ("int64", "float64", "bool")
     suited = ("date", "timestamp") if boost.kind == "recency" else numbers
     if kind not in suited:
-        needed, example = (
-            ("dates or times", "date") if boost.kind == "recency" else ("numbers", "float")
+        needed, example, other = (
+            ("dates or times", "date", "date:%d.%m.%Y")
+            if boost.kind == "recency"
+            else ("numbers", "float", "float:1.234,56")
         )
-        hint = f" Build the index with --column-type {boost.column}={example}."
+        hint = (
+            f" Build the index with --column-type {boost.column}={example}, or with the format of "
+            f"its texts, such as {boost.column}={other}."
+        )
         raise QueryError(
             f"The column {boost.column!r} is {kind}; a {boost.kind} boost needs a column of "
             f"{needed}.{hint if kind == 'string' else ''}"

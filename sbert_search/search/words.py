@@ -103,7 +103,7 @@ def suggest(snapshot: Snapshot, query: str) -> str | None:
     `LEAST_LETTERS` characters, and words that the model of the index has as one token: it has seen
     them often, so they are words that the documents lack. Nor is a word replaced by one that it
     begins or that begins it, which is an inflection or a compound. But if another word is replaced,
-    such a word becomes the form of its stem that the index has.
+    such a word becomes the form of its stem that the index has, or a word one edit away.
 
     If a word that no document contains cannot be corrected, nothing is suggested.
     """
@@ -111,12 +111,15 @@ def suggest(snapshot: Snapshot, query: str) -> str | None:
     spans = list(word_spans(text))
     words = [text[start:end] for start, end in spans]
     corrected = [_corrected(snapshot, word) for word in words]
-    if None in corrected or corrected == words:
+    if all(other in (word, None) for word, other in zip(words, corrected, strict=True)):
         return None
     parts, after = "", 0
     for (start, end), word, other in zip(spans, words, corrected, strict=True):
-        parts += text[after:start]
-        parts += _in_listed_form(snapshot, word) if other == word else str(other)
+        if other in (word, None):
+            other = _in_listed_form(snapshot, word, is_known=other is not None)
+        if other is None:
+            return None
+        parts += text[after:start] + other
         after = end
     return parts + text[after:]
 
@@ -152,15 +155,22 @@ def _corrected(snapshot: Snapshot, word: str) -> str | None:
     return None if best is None else _capitalised_like(word, best.word)
 
 
-def _in_listed_form(snapshot: Snapshot, word: str) -> str:
-    """Return a word of the index with the stem of a word that it lacks, one edit away."""
+def _in_listed_form(snapshot: Snapshot, word: str, *, is_known: bool) -> str | None:
+    """Return a word of the index one edit away from a word that it lacks.
+
+    If documents have the word's stem (``is_known``), the other has it, too, or ``word`` is
+    returned; otherwise a live document has the other, or None is returned.
+    """
     low, stems = folded(word), snapshot.lexical.reader.hashes
     if _is_fixed(low) or snapshot.vocabulary.has(low) or _is_token(snapshot, low):
         return word
-    near = snapshot.vocabulary.near(low, 1)
-    alike = (other.word for other in near if stems([other.word]) == stems([low]))
-    found = next(alike, None)
-    return word if found is None else _capitalised_like(word, found)
+    near = (other.word for other in snapshot.vocabulary.near(low, 1))
+    found: str | None
+    if is_known:
+        found = next((other for other in near if stems([other]) == stems([low])), word)
+    else:
+        found = next((other for other in near if _frequency(snapshot, other, 0)), None)
+    return None if found is None else _capitalised_like(word, found)
 
 
 def _capitalised_like(word: str, other: str) -> str:

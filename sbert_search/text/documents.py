@@ -30,6 +30,7 @@ from sbert_search.text.fields import (
     FieldNames,
     Roles,
     RowParts,
+    is_blank,
     late_id_field,
     row_parts,
 )
@@ -328,7 +329,8 @@ class CorpusReader:
         return next(found, None)
 
     def _roles(self, file: SourceFile, names: list[str]) -> Roles:
-        lacks_text = not any(name in names for name in self.fields.texts or TEXT_FIELDS)
+        texts = [name for name in self.fields.texts or TEXT_FIELDS if name != self.fields.id]
+        lacks_text = not any(name in names for name in texts)
         if self._partial:
             names = [*names, *self.fields.texts, *filter(None, [self.fields.title])]
         fields, has_vectors = self.fields.without_absent(self._stored, names), bool(self._vectors)
@@ -381,7 +383,7 @@ class CorpusReader:
             if self._unseen:
                 self._unseen -= parts.metadata.keys()
             self._columns.learn(parts.metadata, typed=row.typed)
-            self._before_change(parts.doc_id)
+            self._before_change(parts.doc_id, row, plan.roles)
         except BadRow as bad:
             return bad.at(row.source)
         if self._vectors and vector is not None:
@@ -445,21 +447,27 @@ class CorpusReader:
             parts = row_parts(self._with_classes(row), plan.roles, plan.file.name)
             vector = self._vector(parts, number)
             metadata = self._columns.convert(parts.metadata, typed=row.typed)
-            old = self._before_change(parts.doc_id)
+            old = self._before_change(parts.doc_id, row, plan.roles)
         except BadRow as bad:
             return bad.at(row.source)
         except NewColumnError as error:  # the survey saw all columns, so the file has changed
             raise _changed(plan.file) from error
         text, title = parts.text, parts.title
         if old is not None:
-            text, title = text or old.text, title or old.title
-            metadata = {**old.metadata, **metadata}
+            if is_blank(row.values, plan.roles.own_texts[0]):
+                text = old.text
+            title = title or old.title
+            metadata = {**old.metadata, **{n: v for n, v in metadata.items() if v != ""}}
         return Document(parts.doc_id, text, title, metadata, row.source, row.fingerprint), vector
 
-    def _before_change(self, doc_id: str) -> Document | None:
+    def _before_change(self, doc_id: str, row: RawRow, roles: Roles) -> Document | None:
         """Return the document that a partial row changes; None: rows are whole."""
         if self._partial is None:
             return None
+        if len({is_blank(row.values, name) for name in roles.own_texts}) > 1:
+            names = ", ".join(map(repr, roles.own_texts))
+            reason = f"the text is joined from {names}; a partial row has all of them, or none"
+            raise BadRow(reason, doc_id)
         if doc_id in self._changed_ids:
             raise BadRow("an earlier row has this id; join the two", doc_id)
         self._changed_ids.add(doc_id)

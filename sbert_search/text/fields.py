@@ -112,7 +112,8 @@ class FieldNames:
         sentence of the message if there is no text field. Rows with given vectors need no text.
         """
         names = list(names)
-        texts = [name for name in self.texts if name in names] or self.texts[:1]
+        own = [name for name in self.texts if name != self.id] or self.texts
+        texts = [name for name in own if name in names] or own[:1]
         named = [("id", self.id), *(("text", text) for text in texts)]
         named += [("title", self.title), ("vector", self.vector)]
         for role, field in named:
@@ -150,6 +151,11 @@ class Roles:
     needs_text: bool = True  # whether a row without title and text is bad
     metadata: frozenset[str] | None = None  # may name fields above, too; None: all others
 
+    @property
+    def own_texts(self) -> tuple[str, ...]:
+        """The fields of the text; if there are others, without the id, which each row has."""
+        return tuple(name for name in self.text if name != self.id) or self.text
+
 
 @dataclass(frozen=True, slots=True)
 class RowParts:
@@ -173,8 +179,8 @@ def row_parts(row: RawRow, roles: Roles, file_name: str) -> RowParts:
         doc_id = f"{file_name}#{row.number}"
     else:
         doc_id = checked_id(values.get(roles.id), roles.id)
-    if roles.needs_text and not title and not text:
-        raise BadRow(f"blank document: {_all_blank([roles.title, *roles.text])}")
+    if roles.needs_text and not title and all(is_blank(values, name) for name in roles.own_texts):
+        raise BadRow(f"blank document: {_all_blank([roles.title, *roles.own_texts])}")
     if roles.metadata is None:
         named = {roles.id, *roles.text, roles.title, roles.vector}
         metadata = {name: value for name, value in values.items() if name not in named}
@@ -191,6 +197,11 @@ def late_id_field(names: Iterable[str], roles: Roles) -> str | None:
 
 def _first(candidates: Iterable[str], names: list[str]) -> str | None:
     return next((name for name in candidates if name in names), None)
+
+
+def is_blank(values: Mapping[str, object], name: str) -> bool:
+    """Whether a field is missing or has no text."""
+    return not _text_of(values.get(name), name)
 
 
 def _all_blank(names: Iterable[str | None]) -> str:

@@ -191,6 +191,7 @@ def spelling(tmp_path_factory: pytest.TempPathFactory) -> SearchEngine:
         ("teh vaccine", None),  # of three letters
         ("does where after cells", None),  # stop words of the longer list of English
         ("rive cell", None),  # the beginning of a word of the index
+        ("rive vacine", "river vaccine"),  # but another word is misspelt anyway
         ("vacuom pimps", "vacuum pumps"),
         ("vecciny", None),  # two edits of seven letters
         ("vaxcinee", "vaccine"),  # two edits of eight

@@ -207,6 +207,11 @@ def sync_table(
     differs = stored != np.array(list(contents.values()), np.uint64)
     marks = list(zip(names, (rows >= 0).tolist(), differs.tolist(), strict=True))
     gone = [doc_id for doc_id in _ids(state) if doc_id not in contents]
+    if not contents and not (allow_empty or dry_run):
+        raise CorpusError(
+            f"{path}: holds no rows, so a sync would delete all documents. If that is meant, pass "
+            "--allow-empty."
+        )
     if 2 * len(gone) > state.n_docs and not (allow_empty or dry_run):
         raise CorpusError(
             f"{path}: a sync would delete {len(gone):,} of {state.n_docs:,} documents, which the "

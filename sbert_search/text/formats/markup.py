@@ -382,6 +382,8 @@ _BROKEN = re.compile(
     r"(?!(?:and|or|to|und|oder|bis|sowie)\b)(?=([a-z\u00df-\u00ff][^\W\d_]*))"
 )
 _WORD = re.compile(r"\w+(?:[\u2010-]\w+)*")
+# Words inside a chain such as signal-to-noise.
+_LINKS = frozenset(["a", "and", "by", "for", "in", "of", "on", "or", "the", "to", "und", "zu"])
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _MAX_PAGE_CHARS = 1 << 20  # maximum characters of a page or title; the rest is cut off
 _MAX_PART_CHARS = 1 << 22  # pages that are held and compared together
@@ -519,7 +521,8 @@ def _joined(pages: Mapping[int, str]) -> dict[int, str]:
         plain, hyphenated = known[f"{word}{right}"], known[f"{word}-{right}"]
         keep = hyphenated > plain
         if plain == hyphenated:
-            chain = "-" in word and word.rpartition("-")[2] in known
+            last = word.rpartition("-")[2]
+            chain = "-" in word and (last in known or last in _LINKS)
             keep = chain or (right in written and ("-" in left or word in starts))
         return f"{left}-" if keep else left
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sbert_search import Boost, Index, SearchEngine
+from sbert_search import Boost, FieldNames, Index, SearchEngine
 from sbert_search.embed.delegation import LazyEmbedder
 from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.embed.protocol import TextEmbedder
@@ -196,9 +196,9 @@ def test_a_sync_with_a_table_makes_the_index_equal_to_it(
 
 def test_a_sync_with_a_table_refuses_to_delete_most_documents(tmp_path: Path) -> None:
     rows, index = shop(20), Index.build(shop(20), model="hashing:24")
-    for n in (0, 9):
+    for n, reason in ((0, "holds no rows, so a sync would delete all"), (9, "delete 11 of 20")):
         cut = written(tmp_path / "sheet.jsonl", rows[:n])
-        with pytest.raises(CorpusError, match=f"would delete {20 - n} of 20 documents"):
+        with pytest.raises(CorpusError, match=reason):
             index.sync(cut)
     (tmp_path / "sheet.jsonl").write_text('{"_id": 3}\n{"_id": ')
     with pytest.raises(CorpusError):
@@ -230,6 +230,25 @@ def test_partial_rows_change_only_the_fields_that_they_have(tmp_path: Path) -> N
     (changed,) = [document for document in index if document.doc_id == "d3"]
     assert (changed.full_text, changed.metadata) == ("T3 a violin", {"price": 3})
     assert index.check().problems == ()
+
+
+def test_a_partial_row_keeps_a_text_of_several_fields_or_has_all_of_them() -> None:
+    fields = FieldNames(id="sku", text=("sku", "name", "about"))
+    row = {"sku": "BM-40", "name": "Mill", "about": "grinds grain", "kind": "tool", "stock": 1}
+    index = Index.build([row], model="hashing:24", fields=fields)
+    for change in ({"stock": 7}, {"stock": 7, "kind": "", "name": "", "about": None}):
+        index.upsert([{"sku": "BM-40", **change}], partial=True, model=UNOPENED)
+        (document,) = index
+        assert document.text == "BM-40\n\nMill\n\ngrinds grain"
+        assert document.metadata == {"kind": "tool", "stock": 7}
+    with pytest.raises(CorpusError, match="joined from 'name', 'about'; a partial row has all of"):
+        index.upsert([{"sku": "BM-40", "name": "Drill"}], partial=True)
+    index.upsert([{"sku": "BM-40", "name": "Drill", "about": "bores"}], partial=True)
+    assert [document.text for document in index] == ["BM-40\n\nDrill\n\nbores"]
+    for whole in ({"stock": 9}, {"name": "", "stock": 9}):
+        with pytest.raises(CorpusError, match=r"partial|blank document"):
+            index.upsert([{"sku": "BM-40", **whole}])
+    assert [document.text for document in index] == ["BM-40\n\nDrill\n\nbores"]
 
 
 @pytest.mark.parametrize(

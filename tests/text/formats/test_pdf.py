@@ -119,6 +119,7 @@ def test_words_that_a_line_end_splits_are_joined(tmp_path: Path) -> None:
         (["two-", "dimensional"], "Dimensional.", "twodimensional"),
         (["state-of-the-", "art"], "the", "state-of-the-art"),
         (["signal-to-", "noise"], "noise", "signal-to-noise"),
+        (["signal-to-", "noise"], "A ratio.", "signal-to-noise"),
         (["self-organi-", "zation"], "the", "self-organization"),
         (["iden-", "tifi-", "cation"], "the", "identification"),
         (["pre-", "and post-war"], "the", "pre-\nand post-war"),
