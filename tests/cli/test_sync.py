@@ -58,6 +58,13 @@ def test_from_nothing_to_nothing_to_do(notes: Path) -> None:
     assert (done.code, "--metric is for a new index" in done.err) == (2, True)
 
 
+def test_other_metadata_fields_are_refused_of_an_index_that_exists(notes: Path) -> None:
+    for _ in range(2):
+        assert sync(notes, "--metadata-fields", "year").code == 0
+    done = sync(notes, "--metadata-fields", "year,tags")
+    assert (done.code, "--metadata-fields is for a new index" in done.err) == (2, True)
+
+
 def test_a_dry_run_does_not_go_on(notes: Path) -> None:
     done = sync(notes, "--dry-run", "--watch")
     assert (done.code, "--watch has no effect with --dry-run" in done.err) == (2, True)

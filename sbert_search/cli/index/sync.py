@@ -54,7 +54,9 @@ def _as_path(ctx: click.Context, param: click.Parameter, text: str) -> Path:
     "--watch", is_flag=True, help="Keep running and sync after each change, until Ctrl-C."
 )
 @click.option(
-    "--allow-empty", is_flag=True, help="Accept an absent or empty FOLDER; delete its documents."
+    "--allow-empty",
+    is_flag=True,
+    help="Accept an absent or empty FOLDER, or a table without most rows; delete the documents.",
 )
 @click.option("--moved", is_flag=True, help="The folder of the index was moved to FOLDER.")
 @index_options
@@ -131,7 +133,7 @@ class _Sync:
                 return report
             index = self._create()
         else:
-            self._refuse_build_options()
+            self._refuse_build_options(index)
         return self._sync(index)
 
     def run_again(self) -> tuple[SyncReport | None, str]:
@@ -222,9 +224,15 @@ class _Sync:
         self._model_of = index.identity.name
         return index
 
-    def _refuse_build_options(self) -> None:
+    def _refuse_build_options(self, index: Index) -> None:
         """Refuse options that are only for new indexes; ignore them in a configuration file."""
-        new = {"factory", "metric", "language", "title_weight", "dtype"} & typed(self._ctx)
+        from sbert_search.text.sources import is_table
+
+        new = {"factory", "metric", "language", "title_weight", "dtype"}
+        kept = index.read_settings
+        if with_read_options(kept, self._ctx).metadata_fields != kept.metadata_fields:
+            new |= set() if is_table(self._folder) else {"metadata_fields"}
+        new &= typed(self._ctx)
         for option in self._ctx.command.params:
             if option.name in new:
                 raise click.UsageError(f"{option.opts[0]} is for a new index; {self._path} exists.")
