@@ -143,6 +143,7 @@ class Columns:
         self._unchecked = {  # known columns for which `widens` may yet be called
             name for name, kind in self.types.items() if kind in ("int64", "list[string]")
         }
+        self.mixed: set[str] = set()  # string columns that have lists, as JSON text, and texts
         self._untyped: set[str] = set()  # columns with only untyped cells so far
         self._empty: set[str] = set()  # list columns with only empty lists so far
         # Columns that must not become float64 or list[float64]: those with an integer that float64
@@ -154,6 +155,9 @@ class Columns:
         changed, exact_only = {}, set()
         for name, value in metadata.items():
             kind = self._type_with(name, value, typed and not isinstance(value, Cell))
+            before = self.types.get(name, kind)
+            if kind == "string" and (isinstance(value, list) or element_type(before)):
+                self.mixed.add(name)
             if kind != self.types.get(name):
                 changed[name] = kind
             if kind in ("int64", "list[int64]") and name not in self._declared:
@@ -176,7 +180,7 @@ class Columns:
         """Return the columns as they are now; learning from rows does not change the copy."""
         copied = copy.copy(self)
         copied.types = dict(self.types)
-        for name in ("_unchecked", "_untyped", "_empty", "_exact_only"):
+        for name in ("mixed", "_unchecked", "_untyped", "_empty", "_exact_only"):
             setattr(copied, name, set(getattr(self, name)))
         return copied
 

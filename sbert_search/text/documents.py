@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import shlex
 from array import array
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -221,6 +222,12 @@ class CorpusReader:
                 self._plans.append(self._survey_file(file, rows, advance))
                 rows += self._plans[-1].rows
         self._report_files()
+        for name in sorted(self._columns.mixed):
+            lists = shlex.quote(f"{name}=list[text]")
+            note(
+                f"The column {name!r} has lists and single texts, so its lists become JSON text."
+                f"{if_offered('--column-type', f' To keep them: --column-type {lists}.')}"
+            )
         if not (rows or allow_empty):
             raise CorpusError(f"{self._shown}: holds no rows.")
         self._require_seen()

@@ -141,6 +141,18 @@ def test_a_field_may_be_text_and_also_id_or_metadata(tmp_path: Path) -> None:
     assert document.metadata == {"price": 9}
 
 
+def test_a_column_of_lists_and_texts_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"text": "x", "tags": ["a", "b"]}, {"text": "y", "tags": "c"}, {"text": "z", "n": [1]}]
+    found = read(lines(tmp_path / "a.jsonl", rows))
+    assert [document.metadata.get("tags") for document in found] == ['["a", "b"]', "c", None]
+    assert "'tags' has lists and single texts" in capsys.readouterr().err
+    found = read(lines(tmp_path / "a.jsonl", rows), column_types={"tags": "list[text]"})
+    assert [document.metadata.get("tags") for document in found] == [["a", "b"], ["c"], None]
+    assert "tags" not in capsys.readouterr().err
+
+
 def test_a_field_named_twice_is_an_error() -> None:
     wrong: list[dict[str, Any]] = [
         {"text": ("a", "b", "a")}, {"text": "a", "title": "a"}, {"id": "x", "title": "x"}
