@@ -144,7 +144,8 @@ def test_a_field_may_be_text_and_also_id_or_metadata(tmp_path: Path) -> None:
 def test_a_column_of_lists_and_texts_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows = [{"text": "x", "tags": ["a", "b"]}, {"text": "y", "tags": "c"}, {"text": "z", "n": [1]}]
+    first: dict[str, Any] = {"text": "x", "tags": ["a", "b"]}
+    rows = [first, {"text": "y", "tags": "c"}, {"text": "z", "n": [1]}]
     found = read(lines(tmp_path / "a.jsonl", rows))
     assert [document.metadata.get("tags") for document in found] == ['["a", "b"]', "c", None]
     assert "'tags' has lists and single texts" in capsys.readouterr().err
