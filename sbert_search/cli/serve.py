@@ -24,6 +24,7 @@ from sbert_search.cli.options.shared import (
     shared_options,
 )
 from sbert_search.errors import ConfigError, install
+from sbert_search.search.options import SearchOptions
 from sbert_search.serve.access import (
     AccessTokens,
     ServerLimits,
@@ -121,13 +122,7 @@ _LIMITS = {  # options by field
     metavar="ORIGIN",
     help="Admit web pages of this origin, such as https://example.org; repeatable.",
 )
-@click.option(
-    "--fuzzy",
-    type=click.IntRange(0, 2),
-    default=0,
-    show_default=True,
-    help="Number of edits by which words may differ, in searches that name no number.",
-)
+@options_of(SearchOptions, "fuzzy")  # of searches that name no number
 @click.option("--mcp", is_flag=True, help="Offer search to language models at /mcp.")
 @click.option(
     "--access-log/--no-access-log",

@@ -149,7 +149,7 @@ def _spread(
         n = min(n, high - low + 1)
         edges: list[float] = [low + (high - low + 1) * i // n for i in range(n)]
     else:
-        # Rounded to a thousandth of the width at most, without which 343.76 may end in ...0005.
+        # Rounded by less than a thousandth of the width, so that 343.76 is not 343.76000000000005.
         digits = 3 - math.floor(math.log10(max(high / n - low / n, sys.float_info.min)))
         inner = [round(low * (1 - i / n) + high * (i / n), digits) for i in range(1, n)]
         edges = [low, *inner]

@@ -483,7 +483,7 @@ class CorpusReader:
         return old
 
     def _report_files(self) -> None:
-        """Name the scanned pages of PDF files in a note, and refuse the bad files together."""
+        """Note the scanned pages of PDF files, and raise one error that names all bad files."""
         found = [f"{len(own)} in {name} ({_ranges(own)})" for name, own in self._scanned.items()]
         if found:
             note(

@@ -153,7 +153,7 @@ class Roles:
 
     @property
     def own_texts(self) -> tuple[str, ...]:
-        """The fields of the text; if there are others, without the id, which each row has."""
+        """The fields of the text without the field of the id, unless that is the only one."""
         return tuple(name for name in self.text if name != self.id) or self.text
 
 

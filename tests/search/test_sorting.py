@@ -1,4 +1,4 @@
-"""Hits in the order of a column, and documents without a query."""
+"""Sorting hits by a column, and listing documents without a query."""
 
 from __future__ import annotations
 

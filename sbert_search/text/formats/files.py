@@ -68,7 +68,7 @@ _UNREAD_FILES = ({"pyvenv.cfg"}, {"LOCK", "MANIFEST.json"}, {"LOCK", "shards.jso
 
 _PDF_SHARE = 8  # a PDF file may have this many times the bytes of a document: each page is one
 _EXTRACTION = 5  # increase it when a change of the code changes the title or text of a file
-# Names that front matter cannot set: `read_files` gives their values.
+# Columns that `read_files` fills itself; fields of front matter with these names are ignored.
 _OWN_COLUMNS = ("id", "text", "path", "modified", "page")
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _CHARSET = re.compile(rb"""<meta\b[^>]*?charset\s*=\s*["']?\s*([\w-]{1,30})""", re.IGNORECASE)

@@ -461,7 +461,7 @@ class Pdf:
 
 
 def _without_running_lines(pages: Mapping[int, str]) -> dict[int, str]:
-    """Leave out headers, footers and page numbers, unless pages have nothing else.
+    """Leave out running headers, footers and page numbers; keep all if no page has anything else.
 
     These are lines at the top or the bottom of at least three pages, and of at least half of the
     left or of the right pages. They are equal, or they differ in numbers of which the first or the

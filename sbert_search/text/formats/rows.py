@@ -55,7 +55,7 @@ class Reject:
 
 
 class Cell(str):
-    """A text without a type, such as a cell of CSV, in a row whose other values have types."""
+    """A text whose type is guessed, like a CSV cell, in a row whose other values have types."""
 
     __slots__ = ()
 

@@ -19,7 +19,7 @@ from sbert_search.errors import CorpusError, IndexStoreError, QueryError
 from sbert_search.index.building import model_check
 from sbert_search.index.settings import IndexSpec
 
-WORDS = "river mill wheel stone bread moon grain field harbour lamp coin violin".split()  # noqa: SIM905
+WORDS = ["river", "mill", "wheel", "stone", "bread", "moon", "grain", "field", "lamp", "coin"]
 
 
 def never() -> TextEmbedder:
@@ -162,7 +162,13 @@ def test_an_index_opens_its_model_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert opened == ["hashing:40"]
 
 
-def test_an_index_on_disk_is_sent_to_a_process_after_an_update(tmp_path: Path) -> None:
+def test_an_index_on_disk_is_sent_to_a_process_without_its_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise TypeError("the model is sent, too")
+
+    monkeypatch.setattr(HashingEmbedder, "__reduce_ex__", refuse)
     index = Index.create(tmp_path / "i", model="hashing:24")
     index.add([{"_id": "a", "text": "a mill"}])
     with multiprocessing.get_context("spawn").Pool(1) as pool:
