@@ -21,7 +21,14 @@ from sbert_search.cli.main import cli
 from sbert_search.models.pretraining import MaskedLanguageModel
 from sbert_search.wings import commands as wing_commands
 from tests.cli.process import environment
-from tests.models.tiny import tiny_bi_encoder, tiny_cross_encoder, tiny_encoder, tiny_tokenizer
+from tests.models.tiny import (
+    tiny_answerer,
+    tiny_bi_encoder,
+    tiny_cross_encoder,
+    tiny_encoder,
+    tiny_tagger,
+    tiny_tokenizer,
+)
 from tests.train.words import write_vocabulary
 
 NLI = ("contradiction", "entailment", "neutral")
@@ -67,23 +74,27 @@ OWN: Mapping[str, Mapping[str, Sequence[str]]] = {
     "analyze anisotropy": {"model": ["bi"]},
     "analyze map": {"index": ["index"]},
     "analyze attention": {"model": ["bi"], "text": ["the cat"], "second": ["a dog"]},
-    "analyze variants": {"recipe": ["variants.toml"]},
+    "analyze variants": {"recipe": ["recipe.toml"]},
     "index migrate": {"model": ["hashing:8"]},
     "eval retrieval": {"tasks": ["beir"]},
     "eval run": {"qrels": ["beir/qrels/test.tsv"], "runs": ["a.trec", "b.trec"]},
     "eval rerank": {"tasks": ["graded.jsonl"], "model": ["cross"]},
     "eval nli": {"tasks": ["nli.jsonl"], "model": ["judge"]},
     "eval triplets": {"tasks": ["triplets.jsonl"]},
+    "eval classify": {"tasks": ["nli.jsonl"], "model": ["judge"]},
+    "eval tag": {"tasks": ["tags.jsonl"], "model": ["tagger"]},
+    "eval qa": {"tasks": ["questions.jsonl"], "model": ["reader"]},
     "eval fusion": {"model": [], "split": ["test"], "folds": ["2"]},
     "eval mlm": {"model": ["mlm"], "examples": ["4"], "max_len": ["16"]},
+    "doctor": {"model": ["bi"]},
     "fill-mask": {"model": ["mlm"]},
     "tokenizer train": {"vocab_size": ["60"], "workers": ["1"]},
-    "pretrain": {"recipe": ["pretrain.toml"]},
-    "train bi-encoder": {"recipe": ["bi.toml"]},
-    "train cross-encoder": {"recipe": ["cross.toml"]},
-    "train classify": {"recipe": ["classify.toml"]},
-    "train tag": {"recipe": ["tag.toml"]},
-    "train qa": {"recipe": ["qa.toml"]},
+    "pretrain": {"recipe": ["pretrain.toml"], "model": []},
+    "train bi-encoder": {"recipe": ["bi.toml"], "model": []},
+    "train cross-encoder": {"recipe": ["cross.toml"], "model": []},
+    "train classify": {"recipe": ["classify.toml"], "model": []},
+    "train tag": {"recipe": ["tag.toml"], "model": []},
+    "train qa": {"recipe": ["qa.toml"], "model": []},
     "predict": {"model": ["judge"], "source": ["nli.jsonl"]},
     "calibrate": {"model": ["judge"], "source": ["nli.jsonl"]},
 }
@@ -247,6 +258,7 @@ def write_world(place: Path) -> Path:
     rows("questions.jsonl", place, [question])
     triplets = [{"anchor": "cat", "positive": "the cat", "negative": "red sun"}]
     rows("triplets.jsonl", place, triplets)
+    rows("positives.jsonl", place, [{"anchor": a, "positive": f"the {a}"} for a in ("cat", "dog")])
     rows("beir/corpus.jsonl", place, DOCUMENTS)
     rows("beir/queries.jsonl", place, [{"_id": q, "text": "the cat"} for q in "pqr"])
     (place / "beir" / "qrels").mkdir()
@@ -283,6 +295,8 @@ def write_world(place: Path) -> Path:
     tiny_bi_encoder(place / "tokens").save(place / "bi")
     tiny_cross_encoder(place / "tokens").save(place / "cross")
     tiny_cross_encoder(place / "tokens", labels=NLI).save(place / "judge")
+    tiny_tagger(place / "tokens").save(place / "tagger")
+    tiny_answerer(place / "tokens").save(place / "reader")
     MaskedLanguageModel(tiny_encoder(), tiny_tokenizer(place / "tokens")).save(place / "mlm")
     _build(place)
     return place
@@ -302,7 +316,7 @@ def _write_recipes(place: Path) -> None:
         "cross": 'model = "bi"\ntask = "scores"\nloss = "mse"\nmax_len = 24\n',
         **dict.fromkeys(("classify", "tag", "qa"), 'model = "bi"\nmax_len = 24\n'),
     }
-    data = {"pretrain": "corpus.jsonl", "bi": "triplets.jsonl", "cross": "pairs.jsonl"}
+    data = {"pretrain": "corpus.jsonl", "bi": "positives.jsonl", "cross": "pairs.jsonl"}
     data |= {"classify": "nli.jsonl", "tag": "tags.jsonl", "qa": "questions.jsonl"}
     for name, settings in recipes.items():
         if name in data:
