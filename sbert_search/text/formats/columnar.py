@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from sbert_search.text.formats.parquet import plan_group
+from sbert_search.text.formats.parquet import Chunk, plan_group, read_footer
 from sbert_search.text.formats.rows import (
     BLOCK_ROWS,
     NO_BUDGET,
@@ -98,8 +98,12 @@ def _sizes_of_lists(column: pa.Array, held: bool) -> Sizes:
 
 def _picked(sizes: Sizes, indices: Sizes) -> Sizes:
     """Return the sizes at the indices; a null has the index 0 and counts as the first value."""
-    # If ``sizes`` is empty, all indices stand for nulls, and a null counts as one small value.
-    return sizes[indices] if len(sizes) else np.full(len(indices), _VALUE_BYTES, np.int64)
+    if not len(sizes):  # all indices stand for nulls, and a null counts as one small value
+        return np.full(len(indices), _VALUE_BYTES, np.int64)
+    # The Parquet reader of pyarrow does not compare the indices with the dictionary.
+    if len(indices) and not 0 <= indices.min() <= indices.max() < len(sizes):
+        raise ValueError("an index beyond the dictionary")
+    return sizes[indices]
 
 
 def _integers(column: pa.Array) -> Sizes:
@@ -232,6 +236,7 @@ def read_parquet(
     """
     try:
         file = pq.ParquetFile(path, buffer_size=1 << 20, page_checksum_verification=True)
+        chunks = read_footer(path, file.metadata)
         group_rows = _group_rows(file.metadata)
         repeated = repeated_name(file.schema_arrow.names)
     except _DAMAGE as error:
@@ -244,7 +249,7 @@ def read_parquet(
         first = 0
         for group, n_rows in enumerate(group_rows):
             if first + n_rows > skip:
-                rows = _read_group(file, path, group, n_rows, limit)
+                rows = _read_group(file, path, group, chunks[group], n_rows, limit)
                 place = f"{shown}:row group {group + 1}"
                 yield from _raw_rows(rows, place, first, skip, class_names(file.schema_arrow))
             first += n_rows
@@ -258,11 +263,16 @@ def _group_rows(metadata: pq.FileMetaData) -> list[int]:
 
 
 def _read_group(
-    file: pq.ParquetFile, path: Path, group: int, n_rows: int, limit: RowLimit
+    file: pq.ParquetFile,
+    path: Path,
+    group: int,
+    chunks: Sequence[Chunk],
+    n_rows: int,
+    limit: RowLimit,
 ) -> Iterator[dict[str, object] | BadRow]:
     row = 0
     try:
-        block = plan_group(file, path, group, limit)
+        block = plan_group(file, path, group, chunks, limit)
         for batch in file.iter_batches(block, row_groups=[group], use_threads=False):
             for values in rows_of_batch(batch, limit):
                 row += 1

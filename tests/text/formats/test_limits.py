@@ -17,7 +17,7 @@ from sbert_search.errors import CorpusError
 from sbert_search.text.documents import CorpusReader
 from sbert_search.text.formats.columnar import row_bytes
 from sbert_search.text.formats.lines import parse_object, read_lines
-from sbert_search.text.formats.parquet import plan_group
+from sbert_search.text.formats.parquet import plan_group, read_footer
 from sbert_search.text.formats.rows import BOM, BadRow, RowLimit, json_bytes
 from tests.limits import memory_limited
 
@@ -209,5 +209,13 @@ def test_a_fixed_width_counts_however_it_is_encoded(tmp_path: Path, dictionary: 
     with memory_limited(256 << 20):
         limit = RowLimit.within()
     with pq.ParquetFile(path) as file:
-        n_rows = plan_group(file, path, 0, limit)
+        n_rows = plan_group(file, path, 0, read_footer(path, file.metadata)[0], limit)
     assert 1 <= n_rows <= limit.block_bytes // width
+
+
+@pytest.mark.parametrize("index", [2, -1])
+def test_an_index_beyond_its_dictionary_is_an_error(index: int) -> None:
+    indices = pa.array([0, index], pa.int32())
+    column = pa.DictionaryArray.from_arrays(indices, pa.array(["a", "b"]), safe=False)
+    with pytest.raises(ValueError, match="beyond the dictionary"):
+        row_bytes(pa.record_batch([column], ["text"]), held=False)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import io
+from itertools import chain
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,7 +12,7 @@ import pytest
 
 from sbert_search.errors import CorpusError
 from sbert_search.text.documents import CorpusReader
-from sbert_search.text.formats.parquet import ColumnPages
+from sbert_search.text.formats.parquet import Chunk, ColumnPages, read_footer
 
 
 @pytest.mark.parametrize(
@@ -28,11 +27,36 @@ from sbert_search.text.formats.parquet import ColumnPages
 )
 def test_a_damaged_header_is_an_error(header: bytes, message: str) -> None:
     data = header + bytes(64)
-    chunk: Any = SimpleNamespace(
-        data_page_offset=0, has_dictionary_page=False, total_compressed_size=len(data)
-    )
+    chunk = Chunk([], 1, len(data), len(data), 0, -1)
     with pytest.raises(ValueError, match=message):
         ColumnPages.read(io.BytesIO(data), chunk)
+
+
+@pytest.mark.parametrize("use_dictionary", [True, False])
+def test_the_footer_is_read_as_pyarrow_reads_it(tmp_path: Path, use_dictionary: bool) -> None:
+    path = tmp_path / "a.parquet"
+    table = pa.table({
+        "text": [f"text {n % 40}" for n in range(100)],
+        "numbers": [[n, n + 1] for n in range(100)],
+        "inner": [{"a": n, "b": {"c": float(n)}} for n in range(100)],
+        "flag": [n % 3 == 0 for n in range(100)],
+    })  # fmt: skip
+    table = table.replace_schema_metadata({"k": "v" * 300})
+    pq.write_table(table, path, row_group_size=17, use_dictionary=use_dictionary)
+    metadata = pq.ParquetFile(path).metadata
+    groups = [metadata.row_group(n) for n in range(metadata.num_row_groups)]
+    expected = [[group.column(n) for n in range(metadata.num_columns)] for group in groups]
+    chunks = read_footer(path, metadata)
+    assert [len(group) for group in chunks] == [5] * 6
+    for ours, theirs in zip(chain(*chunks), chain(*expected), strict=True):
+        assert ours[1:5] == (
+            theirs.num_values,
+            theirs.total_uncompressed_size,
+            theirs.total_compressed_size,
+            theirs.data_page_offset,
+        )
+        dictionary = theirs.dictionary_page_offset if theirs.has_dictionary_page else -1
+        assert (ours.dictionary_page, len(ours.encodings)) == (dictionary, len(theirs.encodings))
 
 
 def test_pages_that_state_no_values_are_rejected_rows(tmp_path: Path) -> None:
