@@ -601,8 +601,8 @@ class Index:
     ) -> SyncReport:
         """Update the documents of a folder's files, or of a table's rows, so that they equal these.
 
-        If ``folder`` is a file of rows, such as CSV or Parquet, all documents of the index that are
-        not in it are deleted; the report names ids in place of paths.
+        If ``folder`` is a file of rows, such as CSV or Parquet, documents that are neither in it
+        nor files of a folder are deleted; the report names ids in place of paths.
 
         New files are added, documents of changed files are replaced, and documents of removed files
         are deleted. Documents of other sources stay. Every file is read and compared by its hash.
@@ -615,7 +615,7 @@ class Index:
                 of rows.
             dry_run: Only report what would be done.
             allow_empty: Accept an absent or empty folder, and delete the documents of its files; or
-                a table that lacks more than half of the documents.
+                a table that lacks more than half of the documents that are no files.
             moved: Whether ``folder`` is the root of the index at a new place.
             model: As for `add`.
             settings: As for `add`.
@@ -627,8 +627,8 @@ class Index:
             TypeError: A keyword is unknown.
             CorpusError: The folder is absent or holds no file that can be read. Or the table cannot
                 be read, has a bad row or lacks most documents.
-            IndexStoreError: The folder lies outside the root of the index, or the index has a root
-                and a table is given.
+            IndexStoreError: The folder lies outside the root of the index, or a row of the table
+                has the id of a file.
             ModelMismatch: The model is not the one that built the index.
             IndexLocked: Another process is writing.
         """

@@ -79,7 +79,8 @@ def sync(
     document stays and the exit code is 3.
 
     If FOLDER is a table, such as a CSV, JSONL or Parquet file, INDEX gets all its rows, and loses
-    the documents that are not in it. A table that lacks more than half of them needs --allow-empty.
+    the other documents, except those of files. A table that lacks more than half needs
+    --allow-empty.
     """
     from sbert_search.text.sources import is_table
 

@@ -123,10 +123,10 @@ def require_place(folder: Path, root: Path | None, settings: ReadSettings) -> So
     top = Path(os.path.abspath(folder)) if root is None else root
     below = path_below(folder, top)
     if below is None:
+        why = "does not lie in that folder" if folder.exists() else "does not exist"
         raise IndexStoreError(
-            f"The index holds files of {root}, and {folder} does not lie in that folder. If the "
-            "folder was moved here, pass --moved. Else make another index for it, or sync a folder "
-            "that holds both."
+            f"The index holds files of {root}, and {folder} {why}. If the folder was moved here, "
+            "pass --moved. Else make another index for it, or sync a folder that holds both."
         )
     name = "" if below == "." else below
     shown = printable(folder)
@@ -163,7 +163,9 @@ def scan_folder(source: SourceFile) -> FolderScan:
 def require_files(scan: FolderScan, *, allow_empty: bool) -> None:
     """Refuse a folder without files, such as an unmounted disk."""
     if not (scan.prints or scan.failed or allow_empty):
-        what = "has no file that can be read" if scan.source.path.is_dir() else "is not a folder"
+        path, what = scan.source.path, "has no file that can be read"
+        if not path.is_dir():
+            what = "is not a folder" if path.exists() else "does not exist"
         raise CorpusError(
             f"{scan.source.shown}: {what}, so a sync would delete all its documents. Is the disk "
             "mounted? If the folder is meant to be empty, pass --allow-empty."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -53,6 +53,7 @@ from sbert_search.index.building.sync import (
     scan_folder,
     sync_folder,
 )
+from sbert_search.index.building.synced_files import ids_of_files
 from sbert_search.index.documents import first_rows, get_document
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.ids import hash_contents
@@ -190,11 +191,6 @@ def sync_table(
     """Make the documents of an index equal to the rows of a file; see `Index.sync`."""
     require_known(keywords, ReadKeywords)
     started, stamp = time.perf_counter(), _stamp(path)
-    if index.root is not None:
-        raise IndexStoreError(
-            f"{index.path} holds the files of {index.root}, which a sync with a table would delete."
-            f" Add the rows with `index upsert`, or build another index from {path}."
-        )
     read, _ = split_keywords(settings or index.read_settings, keywords)
     read = replace(read, on_error="stop")  # the document of a bad row must not be deleted
     index.require_finished()
@@ -202,20 +198,27 @@ def sync_table(
     contents, repeated = _contents_of(_reader_of(index, read, [path]), read)
     if repeated:
         note(f"{path}: the last of several rows counts for {_listed(repeated)}.")
-    state, names = index.state, list(contents)
+    state, names, of_files = index.state, list(contents), ids_of_files(index.state)
+    if taken := [doc_id for doc_id in names if doc_id in of_files]:
+        raise IndexStoreError(
+            f"{path}: files of a folder in {index.path} have the ids of rows: {_listed(taken)}. "
+            "Give the rows other ids, or build another index from the table."
+        )
     rows, stored = state.find(names)
     differs = stored != np.array(list(contents.values()), np.uint64)
     marks = list(zip(names, (rows >= 0).tolist(), differs.tolist(), strict=True))
-    gone = [doc_id for doc_id in _ids(state) if doc_id not in contents]
+    gone = _gone(state, contents)
     if not contents and not (allow_empty or dry_run):
         raise CorpusError(
             f"{path}: holds no rows, so a sync would delete all documents. If that is meant, pass "
             "--allow-empty."
         )
-    if 2 * len(gone) > state.n_docs and not (allow_empty or dry_run):
+    n_rows = state.n_docs - len(of_files)
+    if 2 * len(gone) > n_rows and not (allow_empty or dry_run):
         raise CorpusError(
-            f"{path}: a sync would delete {len(gone):,} of {state.n_docs:,} documents, which the "
-            "file lacks. Is it complete? If they are meant to be deleted, pass --allow-empty."
+            f"{path}: a sync would delete {len(gone):,} of {n_rows:,} documents of rows, which the "
+            "file lacks. Is it complete? Another table needs another index. To delete them, pass "
+            "--allow-empty."
         )
     report = SyncReport(
         added=tuple(doc_id for doc_id, known, _ in marks if not known),
@@ -229,7 +232,7 @@ def sync_table(
             update(index, "upsert", [path], model, None, read, keywords)
         if _stamp(path) != stamp:
             raise CorpusError(f"{path}: changed while it was read; sync again.")
-        index.delete([doc_id for doc_id in _ids(index.state) if doc_id not in contents])
+        index.delete(_gone(index.state, contents))
     return replace(report, documents=len(index), seconds=time.perf_counter() - started)
 
 
@@ -246,8 +249,10 @@ def _contents_of(reader: CorpusReader, read: ReadSettings) -> tuple[dict[str, in
     return contents, list(repeated)
 
 
-def _ids(state: Snapshot) -> list[str]:
-    return state.doc_ids(first_rows(state))
+def _gone(state: Snapshot, contents: Mapping[str, int]) -> list[str]:
+    """Return the ids of the documents that a table lacks, without those of files."""
+    kept = contents.keys() | ids_of_files(state)
+    return [doc_id for doc_id in state.doc_ids(first_rows(state)) if doc_id not in kept]
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -223,8 +223,10 @@ def test_an_index_of_rows_takes_a_folder_beside_them(notes: Path, tmp_path: Path
 def test_an_empty_or_absent_folder_is_refused(notes: Path) -> None:
     index = build(notes)
     shutil.rmtree(notes)
-    with pytest.raises(CorpusError, match="notes: is not a folder, so a sync would delete all"):
+    with pytest.raises(CorpusError, match="notes: does not exist, so a sync would delete all"):
         sync(index, notes)
+    with pytest.raises(IndexStoreError, match=r"and .*elsewhere does not exist\."):
+        sync(index, notes.with_name("elsewhere"))
     notes.mkdir()
     with pytest.raises(CorpusError, match=r"no file that can be read.*pass allow_empty=True"):
         sync(index, notes)

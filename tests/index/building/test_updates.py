@@ -211,14 +211,33 @@ def test_a_sync_with_a_table_refuses_to_delete_most_documents(tmp_path: Path) ->
     with pytest.raises(CorpusError):
         index.sync(tmp_path / "sheet.jsonl", allow_empty=True)
     assert len(index) == 20
-    index.sync(cut := written(tmp_path / "sheet.jsonl", rows[:1]), allow_empty=True)
+    index.sync(written(tmp_path / "sheet.jsonl", rows[:1]), allow_empty=True)
     assert [document.doc_id for document in index] == ["d0"]
-    (tmp_path / "notes").mkdir()
-    (tmp_path / "notes/a.md").write_text("A river.")
-    with pytest.raises(IndexStoreError, match="holds the files of"):
-        Index.build(tmp_path / "notes", model="hashing:24").sync(cut)
     with pytest.raises(CorpusError, match="No such file"):
         index.sync(tmp_path / "gone.csv", allow_empty=True)
+
+
+@pytest.mark.parametrize("is_folder_first", [True, False])
+def test_an_index_mirrors_a_folder_and_a_table(tmp_path: Path, is_folder_first: bool) -> None:
+    (tmp_path / "notes").mkdir()
+    for name in ("a", "b"):
+        (tmp_path / f"notes/{name}.md").write_text(f"A river {name}.")
+    sheet = written(tmp_path / "sheet.jsonl", shop(3))
+    sources = [tmp_path / "notes", sheet] if is_folder_first else [sheet, tmp_path / "notes"]
+    index = Index.build(sources[0], model="hashing:24")
+    assert len(index.sync(sources[1]).added) in (2, 3)
+    (tmp_path / "notes/a.md").unlink()
+    written(sheet, [*shop(3)[1:], {"_id": "new", "text": "a lamp", "path": "b.md"}])
+    for _ in range(2):
+        reports = [index.sync(source) for source in (sheet, tmp_path / "notes")]
+    assert [(report.changes, report.documents) for report in reports] == [(0, 4)] * 2
+    assert {document.doc_id for document in index} == {"d1", "d2", "new", "b.md"}
+    written(sheet, [*shop(3), {"_id": "b.md", "text": "the id of a file"}])
+    with pytest.raises(IndexStoreError, match=r"have the ids of rows: b\.md"):
+        index.sync(sheet)
+    with pytest.raises(CorpusError, match="delete 3 of 3 documents of rows"):
+        index.sync(written(sheet, [{"_id": "x", "text": "a row of another table"}]))
+    assert len(index) == 4
 
 
 def test_partial_rows_change_only_the_fields_that_they_have(tmp_path: Path) -> None:
