@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.base import memory
-from sbert_search.base.progress import Advance, note, progress
+from sbert_search.base.progress import Advance, note, progress, warn
 from sbert_search.embed.delegation import LazyEmbedder
 from sbert_search.embed.pipeline import (
     EmbedBatches,
@@ -44,11 +44,12 @@ FindUnchanged = Callable[[Sequence[Document]], EmbeddedBatch[NDArray[np.int64]] 
 """Finds the documents that keep their vectors; see `IndexWriter.unchanged`."""
 KeepsPassages = Callable[[Sequence[StoredPassage]], bool]
 
-SHOWN_COLUMNS = 5  # largest number of new metadata columns that a note names
+SHOWN = 5  # largest number of new metadata columns, or of ids, that a message names
 COMMIT_S = 15.0  # seconds without a commit, after which an incomplete block is committed
 _BATCH_TOKENS = 16_384  # least number of estimated tokens of a batch that ends within a block
 _STEPS_A_BATCH = 8  # least number of full forward passes of a batch that ends within a block
 _CHARS_A_TOKEN = 4  # estimated
+_KNOWN_IDS = 1 << 17  # number of first rows whose ids are compared with those of later rows
 
 
 class Sink(Protocol):
@@ -209,7 +210,10 @@ def ingest(
         batches = reader.batches(skip_rows=start.rows, share=share)
         if predicted is not None:
             batches = predicted.batches(batches)
-        steps = _classified(batches, sink, mode, reader.on_error == "stop", advance, find_unchanged)
+        repeated = dict[str, None]()
+        steps = _classified(
+            batches, sink, mode, reader.on_error == "stop", advance, find_unchanged, repeated
+        )
         texts_embedded = partial(
             embed,
             on_truncate=on_truncate,
@@ -226,6 +230,7 @@ def ingest(
                 commits.add(batch)
                 del batch  # frees the memory of this batch while the next one is embedded
         commits.commit()
+    warn_of_repeated([*repeated])
     seconds = time.perf_counter() - started
     was_read = reader.reads(rejects.path)
     # A finished build cannot be repeated, so the list gets its final name before `finish`.
@@ -251,14 +256,25 @@ def require_memory() -> None:
     memory.require(memory.shares().work, "Reading, embedding and writing documents")
 
 
+def warn_of_repeated(doc_ids: Sequence[str]) -> None:
+    """Warn of ids that several rows of an upsert have."""
+    if doc_ids:
+        warn(f"Several rows have one id, of which the last row counts: {listed(doc_ids)}.")
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return the first names of a list, and the number of the others."""
+    more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
+    return f"{', '.join(names[:SHOWN])}{more}"
+
+
 def note_columns(state: Snapshot, columns: Mapping[str, ColumnType]) -> None:
     """Print notes about the metadata columns that an update adds, or whose type it changes."""
     if not state.n_docs:
         return
     new = [f"{name} ({kind})" for name, kind in columns.items() if name not in state.columns]
     if new:  # a new column may be a misspelt name
-        more = f" and {len(new) - SHOWN_COLUMNS} more" if len(new) > SHOWN_COLUMNS else ""
-        note(f"New metadata columns: {', '.join(new[:SHOWN_COLUMNS])}{more}.")
+        note(f"New metadata columns: {listed(new)}.")
     for name, kind in state.columns.items():
         if (wider := columns.get(name, kind)) != kind:
             note(f"The metadata column {name} is {wider} from now on, no longer {kind}.")
@@ -271,11 +287,21 @@ def _classified(
     stop: bool,
     advance: Advance,
     find_unchanged: FindUnchanged | None,
+    repeated: dict[str, None],
 ) -> Iterator[tuple[list[Document], _Step]]:
-    """Drop duplicates and conflicts before they are embedded, and count all outcomes."""
+    """Drop duplicates and conflicts before they are embedded, and count all outcomes.
+
+    Ids of rows that replace an earlier row are added to ``repeated``.
+    """
+    seen = set[int]()
     for batch in batches:
         outcomes = sink.classify(batch.documents, mode, batch.vectors)
         classified = list(zip(batch.documents, outcomes, strict=True))
+        for document, outcome in classified if mode == "upsert" else ():
+            if (own := hash(document.doc_id)) in seen and outcome is Outcome.REPLACE:
+                repeated[document.doc_id] = None
+            elif len(seen) < _KNOWN_IDS:
+                seen.add(own)
         conflicts = [_conflict(doc) for doc, outcome in classified if outcome is Outcome.CONFLICT]
         if conflicts and stop:
             files = any(document.fingerprint is not None for document in batch.documents)

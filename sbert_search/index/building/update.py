@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from sbert_search.base.progress import note, warn
+from sbert_search.base.progress import warn
 from sbert_search.config import require_known
 from sbert_search.embed.arguments import CheckedOptions, ModelLike
 from sbert_search.embed.delegation import LazyEmbedder
@@ -30,13 +30,14 @@ from sbert_search.index.building.given_vectors import (
     vector_rule,
 )
 from sbert_search.index.building.ingest import (
-    SHOWN_COLUMNS,
     IngestReport,
     Mode,
     cuts_stay,
     ingest,
+    listed,
     note_columns,
     require_memory,
+    warn_of_repeated,
 )
 from sbert_search.index.building.model_check import require_mixable, require_model
 from sbert_search.index.building.parquet import require_recorded_models
@@ -196,12 +197,10 @@ def sync_table(
     index.require_finished()
     index.refresh()
     contents, repeated = _contents_of(_reader_of(index, read, [path]), read)
-    if repeated:
-        note(f"{path}: the last of several rows counts for {_listed(repeated)}.")
     state, names, of_files = index.state, list(contents), ids_of_files(index.state)
     if taken := [doc_id for doc_id in names if doc_id in of_files]:
         raise IndexStoreError(
-            f"{path}: files of a folder in {index.path} have the ids of rows: {_listed(taken)}. "
+            f"{path}: files of a folder in {index.path} have the ids of rows: {listed(taken)}. "
             "Give the rows other ids, or build another index from the table."
         )
     rows, stored = state.find(names)
@@ -227,9 +226,12 @@ def sync_table(
         unchanged=sum(known and not other for _, known, other in marks),
         dry_run=dry_run,
     )
+    updates = not dry_run and (report.added or report.replaced)
+    if updates:
+        update(index, "upsert", [path], model, None, read, keywords)
+    else:  # an upsert warns of them, too
+        warn_of_repeated(repeated)
     if not dry_run:
-        if report.added or report.replaced:
-            update(index, "upsert", [path], model, None, read, keywords)
         if _stamp(path) != stamp:
             raise CorpusError(f"{path}: changed while it was read; sync again.")
         index.delete(_gone(index.state, contents))
@@ -237,13 +239,13 @@ def sync_table(
 
 
 def _contents_of(reader: CorpusReader, read: ReadSettings) -> tuple[dict[str, int], list[str]]:
-    """Return the content hash of the last row of each id, and the ids that several rows have."""
+    """Return the content hash of the last row of each id, and the ids with several contents."""
     contents, repeated = dict[str, int](), dict[str, None]()
     reader.survey(allow_empty=True)
     for batch in read.predicted.batches(reader.batches()):
         hashes = hash_contents(batch.documents, batch.vectors).tolist()
         for document, content in zip(batch.documents, hashes, strict=True):
-            if document.doc_id in contents:
+            if contents.get(document.doc_id, content) != content:
                 repeated[document.doc_id] = None
             contents[document.doc_id] = content
     return contents, list(repeated)
@@ -253,11 +255,6 @@ def _gone(state: Snapshot, contents: Mapping[str, int]) -> list[str]:
     """Return the ids of the documents that a table lacks, without those of files."""
     kept = contents.keys() | ids_of_files(state)
     return [doc_id for doc_id in state.doc_ids(first_rows(state)) if doc_id not in kept]
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - SHOWN_COLUMNS} more" if len(names) > SHOWN_COLUMNS else ""
-    return f"{', '.join(names[:SHOWN_COLUMNS])}{more}"
 
 
 def _stamp(path: Path) -> tuple[int, int]:

@@ -192,13 +192,29 @@ def test_a_sync_with_a_table_makes_the_index_equal_to_it(
     for each in (planned, report):
         assert (each.added, each.replaced, each.deleted) == (("new",), ("d2",), ("d0", "d1"))
         assert each.unchanged == 17
-    assert "d4" in capsys.readouterr().err
+    said = "Several rows have one id, of which the last row counts: d4.\n"
+    assert capsys.readouterr().err == 2 * said
     fresh = Index.build(new, model="hashing:24")
     assert {d.doc_id: (d.text, d.metadata) for d in index} == {
         d.doc_id: (d.text, d.metadata) for d in fresh
     }
     assert sorted(passages(index).items()) == sorted(passages(fresh).items())
     assert index.sync(sheet, model=UNOPENED).changes == 0
+
+
+def test_an_upsert_names_the_ids_that_several_rows_have(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rows, index = shop(2000), Index.build(shop(3), model="hashing:24")
+    capsys.readouterr()
+    index.upsert([*rows, rows[5], *dearer(rows[:7])])
+    said = "the last row counts: d0, d1, d2, d3, d4 and 2 more.\n"
+    assert capsys.readouterr().err.endswith(said)
+    assert [d.metadata["price"] for d in index.documents(sort="price", limit=2)] == [1, 2]
+    index.upsert([rows[0], rows[0], *dearer(rows[:1], 2)])
+    assert capsys.readouterr().err.endswith("the last row counts: d0.\n")
+    index.upsert([rows[9], rows[9]])
+    assert capsys.readouterr().err == ""
 
 
 def test_a_sync_with_a_table_refuses_to_delete_most_documents(tmp_path: Path) -> None:
