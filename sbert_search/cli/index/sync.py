@@ -25,6 +25,7 @@ from sbert_search.cli.options.source import (
     column_type_option,
     file_options,
     metadata_option,
+    new_columns_option,
     with_read_options,
 )
 from sbert_search.config import to_mapping
@@ -62,6 +63,7 @@ def _as_path(ctx: click.Context, param: click.Parameter, text: str) -> Path:
 @index_options
 @metadata_option
 @column_type_option
+@new_columns_option
 @file_options
 @embedder_options
 @prompt_options

@@ -29,6 +29,7 @@ from sbert_search.cli.options.source import (
     changed_words,
     finish,
     has_vectors,
+    new_columns_option,
     overriding,
     source_options,
     vector_options,
@@ -82,6 +83,7 @@ index_options = joined(
 @index_options
 @_predicted_options
 @source_options
+@new_columns_option
 @vector_options
 @embedder_options
 @prompt_options
@@ -143,6 +145,7 @@ def build(
 _update_options = joined(
     index_folder,
     source_options,
+    new_columns_option,
     vector_options,
     index_embedder_options,
     shared_options(

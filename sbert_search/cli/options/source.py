@@ -46,6 +46,7 @@ column_type_option = options_of(
 
 
 metadata_option = options_of(ReadSettings, "metadata_fields", unset="all others")
+new_columns_option = options_of(ReadSettings, "new_columns", holds=False)
 field_options = joined(
     options_of(FieldNames, "id", "text", "title", unset="detected", flags=FIELD_FLAGS),
     metadata_option,

@@ -27,8 +27,9 @@ from sbert_search.embed.pipeline import (
     join_batches,
 )
 from sbert_search.embed.protocol import TextEmbedder, Vectors
+from sbert_search.errors import CorpusError
 from sbert_search.index.building.given_vectors import given_batches
-from sbert_search.index.building.settings import AddedColumns, ReadSettings
+from sbert_search.index.building.settings import AddedColumns, NewColumns, ReadSettings
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.manifest import BuildCursor
 from sbert_search.index.storage.rows import StoredPassage
@@ -49,6 +50,7 @@ COMMIT_S = 15.0  # seconds without a commit, after which an incomplete block is 
 _BATCH_TOKENS = 16_384  # least number of estimated tokens of a batch that ends within a block
 _STEPS_A_BATCH = 8  # least number of full forward passes of a batch that ends within a block
 _CHARS_A_TOKEN = 4  # estimated
+_NEAR = 0.75  # similarity of names from which one may be a misspelt form of the other
 _KNOWN_IDS = 1 << 17  # number of first rows whose ids are compared with those of later rows
 
 
@@ -268,13 +270,26 @@ def listed(names: Sequence[str]) -> str:
     return f"{', '.join(names[:SHOWN])}{more}"
 
 
-def note_columns(state: Snapshot, columns: Mapping[str, ColumnType]) -> None:
-    """Print notes about the metadata columns that an update adds, or whose type it changes."""
+def note_columns(
+    state: Snapshot, columns: Mapping[str, ColumnType], new_columns: NewColumns
+) -> None:
+    """Print notes about the metadata columns that an update adds, or whose type it changes.
+
+    Added columns are an error if the setting ``new_columns`` says so.
+    """
     if not state.n_docs:
         return
-    new = [f"{name} ({kind})" for name, kind in columns.items() if name not in state.columns]
-    if new:  # a new column may be a misspelt name
-        note(f"New metadata columns: {listed(new)}.")
+    if added := [name for name in columns if name not in state.columns]:
+        from difflib import get_close_matches  # takes 20 ms
+
+        near = {name: get_close_matches(name, state.columns, 1, _NEAR) for name in added}
+        hints = {name: "".join(f"; did you mean {one}?" for one in near[name]) for name in added}
+        added.sort(key=lambda name: not near[name])
+        new = [f"{name} ({columns[name]}{hints[name]})" for name in added]
+        said = f"New metadata columns: {listed(new)}."
+        if new_columns == "error":
+            raise CorpusError(f"{said} They are refused, since new_columns is error.")
+        (warn if any(near.values()) else note)(said)
     for name, kind in state.columns.items():
         if (wider := columns.get(name, kind)) != kind:
             note(f"The metadata column {name} is {wider} from now on, no longer {kind}.")

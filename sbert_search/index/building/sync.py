@@ -217,7 +217,7 @@ def sync_folder(
             reader, survey = changes.parsed
             predicted = settings.predicted
             survey = predicted.survey(survey, writer.snapshot.columns)
-            note_columns(writer.snapshot, survey.columns)
+            note_columns(writer.snapshot, survey.columns, settings.new_columns)
             writer.add_columns(survey.columns)
             ingest(
                 writer,

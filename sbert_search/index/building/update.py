@@ -110,7 +110,7 @@ def update(
                 f"{index.path} was switched to {index.identity.name} while the vectors were read; "
                 "give vectors of this model."
             )
-        note_columns(writer.snapshot, survey.columns)
+        note_columns(writer.snapshot, survey.columns, settings.new_columns)
         writer.add_columns(survey.columns)
         of_files = mode == "upsert" and reader.paths and not partial_rows
         had = {name: _n_with(writer.snapshot, name) for name in survey.unseen if of_files}

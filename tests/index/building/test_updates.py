@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import random
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from sbert_search import Boost, FieldNames, Index, SearchEngine
+from sbert_search.base.progress import set_quiet
 from sbert_search.embed.delegation import LazyEmbedder
 from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.embed.protocol import TextEmbedder
@@ -332,6 +334,26 @@ def test_a_column_that_no_row_of_a_file_has_is_named_with_what_was_lost(
     assert "the column 'kind', so 2 documents lost their values in it" in capsys.readouterr().err
     index.upsert(path)
     assert "lost" not in capsys.readouterr().err
+
+
+def test_a_new_column_may_be_misspelt_and_can_be_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = {"_id": "b", "text": "a lamp", "color": "red", "prise": 2}
+    index = Index.build(shop(2), model="hashing:24", out=tmp_path / "i", new_columns="error")
+    index = Index.open(index.path)
+    for update in (index.add, index.upsert, partial(index.upsert, partial=True)):
+        with pytest.raises(CorpusError, match=r"prise \(int64; did you mean price\?\), color"):
+            update([row | {"_id": "d0"}])
+    assert len(index) == 2
+    index.upsert([*shop(1), {**shop(2)[1], "price": None}])
+    set_quiet(True)
+    index.upsert([row], new_columns="add")
+    said = "New metadata columns: prise (int64; did you mean price?), color (string).\n"
+    assert capsys.readouterr().err.endswith(said)
+    index.upsert([row | {"size": 1}], new_columns="add")
+    assert capsys.readouterr().err == ""
+    assert set(index.state.columns) == {"price", "color", "prise", "size"}
 
 
 def test_texts_that_are_dates_are_named_with_the_type_to_use(
