@@ -87,8 +87,8 @@ class IngestReport:
         passages: Number of passages of this run that were embedded or have a given vector. If two
             rows of one commit have the same id, the passages of the first row are counted here, but
             not written.
-        reused: Number of replaced documents with the text they had, which keep their vectors; their
-            passages are not in ``passages``.
+        reused: Number of documents whose text the index had, under their ids or as moved files,
+            and which keep its vectors; their passages are not in ``passages``.
         truncated: Number of these passages that are longer than the model reads.
         lost_tokens: Number of tokens that were cut off from these passages.
         seconds: Time from the first row read to the last commit.
@@ -336,7 +336,7 @@ def _classified(
         accepted = list(compress(batch.documents, keep))
         vectors = None if batch.vectors is None else batch.vectors[keep]
         stored, embedded = None, accepted
-        if find_unchanged and vectors is None and totals[Outcome.REPLACE]:
+        if find_unchanged and vectors is None and accepted:
             stored = find_unchanged(accepted)
         if stored is not None:
             kept = set(stored.payload.tolist())
