@@ -564,6 +564,7 @@ class Index:
         vectors: VectorsLike | None = None,
         settings: ReadSettings | None = None,
         partial: bool = False,
+        dry_run: bool = False,
         **keywords: Unpack[ReadKeywords],
     ) -> IngestReport:
         """Add documents, and replace those whose id is indexed with other content.
@@ -572,8 +573,9 @@ class Index:
         document. A document with the text it had keeps its vectors; if all do, no model is opened.
 
         With ``partial``, a row changes the document with its id, which must be indexed: fields
-        that the row lacks, or whose value is missing or blank, keep their values. Other arguments
-        and errors are those of `add`.
+        that the row lacks, or whose value is missing or blank, keep their values. With ``dry_run``,
+        rows are read and counted, and nothing is written. Other arguments and errors are those of
+        `add`.
 
         Example:
             >>> index = Index.build([{"_id": "a", "text": "a river", "price": 1}], model="hashing")
@@ -585,7 +587,15 @@ class Index:
         from sbert_search.index.building.update import update
 
         return update(
-            self, "upsert", sources, model, vectors, settings, keywords, partial_rows=partial
+            self,
+            "upsert",
+            sources,
+            model,
+            vectors,
+            settings,
+            keywords,
+            partial_rows=partial,
+            dry_run=dry_run,
         )
 
     def sync(

@@ -175,6 +175,7 @@ def add(ctx: click.Context, /, path: Path, as_json: bool, **_: object) -> None:
     is_flag=True,
     help="Change only the fields that a row has, of a document that is indexed.",
 )
+@click.option("--dry-run", is_flag=True, help="Count what would be done, and write nothing.")
 @click.pass_context
 def upsert(ctx: click.Context, /, path: Path, as_json: bool, **_: object) -> None:
     """Add documents and replace those that changed.
@@ -238,7 +239,8 @@ def _update(ctx: click.Context, path: Path, mode: Literal["add", "upsert"], as_j
     index = Index.open(path, wait_s=ctx.params["wait_s"])
     ingest: Callable[..., IngestReport] = index.add
     if mode == "upsert":
-        ingest = partial(index.upsert, partial=ctx.params["partial_rows"])
+        partial_rows, dry_run = ctx.params["partial_rows"], ctx.params["dry_run"]
+        ingest = partial(index.upsert, partial=partial_rows, dry_run=dry_run)
     settings = with_read_options(index.read_settings, ctx)
     given = has_vectors(ctx, settings)
     if not (ctx.params["vectors"] or ctx.params["vector"]):

@@ -188,9 +188,9 @@ def finish(
         )
         say(
             f"{counts.read:,} rows read: {kept}, {counts.rejected:,} rejected "
-            f"({report.seconds:,.1f} s)."
+            f"({report.seconds:,.1f} s).{' Nothing was written.' if report.dry_run else ''}"
         )
-        if made == "index" and counts.indexed:
+        if made == "index" and counts.indexed and not report.dry_run:
             say(f'Search it: sbert-search search {shlex.quote(str(path))} "your question"')
     if report.rejects_file:
         note(f"{counts.rejected:,} rows were rejected; {report.rejects_file} says why.")

@@ -93,6 +93,7 @@ class IngestReport:
         lost_tokens: Number of tokens that were cut off from these passages.
         seconds: Time from the first row read to the last commit.
         rejects_file: File that lists the rejected rows; None when there are none.
+        dry_run: Whether the counts are those of an upsert that was only planned.
 
     Example:
         >>> Index.open("my.index").add([{"_id": "rain", "text": "Rain falls."}]).passages
@@ -107,6 +108,7 @@ class IngestReport:
     lost_tokens: int
     seconds: float
     rejects_file: Path | None
+    dry_run: bool = False
 
 
 @dataclass(frozen=True, slots=True)

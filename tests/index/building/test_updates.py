@@ -20,6 +20,7 @@ from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import CorpusError, IndexStoreError, QueryError
 from sbert_search.index.building import model_check
 from sbert_search.index.settings import IndexSpec
+from sbert_search.records import RowCounts
 
 WORDS = ["river", "mill", "wheel", "stone", "bread", "moon", "grain", "field", "lamp", "coin"]
 
@@ -329,11 +330,31 @@ def test_a_column_that_no_row_of_a_file_has_is_named_with_what_was_lost(
     path.write_text("".join(json.dumps(row) + "\n" for row in renamed))
     capsys.readouterr()
     index.upsert(path, partial=True)
-    assert "lost" not in capsys.readouterr().err
+    assert "lose" not in capsys.readouterr().err
+    for dry_run in (True, False):
+        report = index.upsert(path, dry_run=dry_run)
+        assert (report.counts, report.dry_run) == (RowCounts(replaced=2, duplicate=1), dry_run)
+        said = capsys.readouterr().err
+        assert "the column 'kind', so 2 documents lose their values in it" in said
     index.upsert(path)
-    assert "the column 'kind', so 2 documents lost their values in it" in capsys.readouterr().err
-    index.upsert(path)
-    assert "lost" not in capsys.readouterr().err
+    assert "lose" not in capsys.readouterr().err
+
+
+def test_a_dry_run_counts_and_writes_nothing(tmp_path: Path) -> None:
+    rows, index = shop(9), Index.build(shop(9), model="hashing:24", out=tmp_path / "i")
+    before = index.state.manifest
+    feed = [*dearer(rows[:2]), rows[2], {"_id": "new", "text": "a lamp", "kind": "k"}]
+    sheet = written(tmp_path / "sheet.jsonl", feed)
+    with sheet.open("a") as file:
+        file.write("broken\n")
+    planned = index.upsert(sheet, dry_run=True, on_error="skip", model=UNOPENED)
+    assert planned.counts == RowCounts(indexed=1, replaced=2, duplicate=1, rejected=1)
+    assert Index.open(index.path).state.manifest == index.state.manifest == before
+    assert index.upsert(sheet, on_error="skip").counts == planned.counts
+    part = [{"_id": "d4", "price": 4}, {"_id": "d5", "price": 0}]
+    assert index.upsert(part, partial=True, dry_run=True).counts == RowCounts(0, 1, 1)
+    with pytest.raises(CorpusError, match="new_columns is error"):
+        index.upsert([{**rows[0], "prise": 2}], dry_run=True, new_columns="error")
 
 
 def test_a_new_column_may_be_misspelt_and_can_be_refused(
