@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from sbert_search.base.progress import reporting, set_quiet
+from sbert_search.base.progress import SILENT, report_as, reporting
 from sbert_search.errors import ConfigError, TrainingError
 
 T = TypeVar("T")
@@ -139,21 +139,21 @@ def join_ranks() -> Iterator[Ranks]:
     """Join the ranks that torchrun started, for the duration of the context.
 
     CPU tensors are exchanged by Gloo, CUDA tensors by NCCL. An existing process group is used and
-    stays open. Only rank 0 shows progress and notes.
+    stays open. Only rank 0 shows progress, notes and warnings.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 and not dist.is_initialized():
         yield Ranks()
         return
-    opened, was_quiet = not dist.is_initialized(), reporting().quiet
+    opened, before = not dist.is_initialized(), reporting()
     if opened:
         _open_group()
     try:
         if dist.get_rank() > 0:
-            set_quiet(True)
+            report_as(SILENT)
         local = int(os.environ.get("LOCAL_RANK", "0"))
         yield Ranks(dist.get_rank(), dist.get_world_size(), local)
     finally:
-        set_quiet(was_quiet)
+        report_as(before)
         if opened:
             dist.destroy_process_group()
 

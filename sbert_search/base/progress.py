@@ -118,7 +118,7 @@ def set_progress(display: ProgressDisplay) -> ProgressDisplay:
 
 
 def set_quiet(quiet: bool) -> None:
-    """Turn progress and notes of this process off or on."""
+    """Turn progress and notes of this process off or on; warnings are shown nevertheless."""
     global _quiet
     _quiet = quiet
 
@@ -128,6 +128,9 @@ class Reporting(NamedTuple):
 
     quiet: bool
     note_level: int | None  # lowest level of the notes on stderr; None: notes go to `logging`
+
+
+SILENT = Reporting(quiet=True, note_level=100)  # shows not even warnings
 
 
 def reporting() -> Reporting:
@@ -163,7 +166,7 @@ def warn(message: str) -> None:
 
 
 def _report(level: int, message: str) -> None:
-    if _quiet:
+    if _quiet and level < _WARNING:
         return
     if _note_level is None:
         import logging  # commands do without this import, so that they start sooner

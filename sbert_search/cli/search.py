@@ -153,7 +153,9 @@ def search(
     With --queries, the index is searched for every query of a file. Without a query, --where and
     --sort list documents.
 
-    The model is the one that built the index; --model can name another place to find it.
+    The model is the one that built the index; --model can name another place to find it. A single
+    QUERY is embedded by the model's exported ONNX graph, which starts faster, unless an option such
+    as --engine or --device says how to run the model.
     """
     from sbert_search.search.engine import SearchEngine
 

@@ -28,6 +28,7 @@ from sbert_search.evaluate.metrics.significance import (
 )
 
 ALPHA = 0.05
+FEW = 50  # items; fewer show large differences only
 CORRELATIONS: tuple[Correlation, ...] = ("spearman", "pearson")
 # Counts that must be equal in both runs.
 _COUNTED = ("queries", "judgements", "documents", "pairs", "texts", "sentences", "questions")
@@ -70,13 +71,20 @@ class Comparison:
             return "no difference shown"
         return "second is better" if self.difference.value > 0 else "second is worse"
 
+    @property
+    def conclusion(self) -> str:
+        """The verdict and, if no difference is shown of few items, that these may hide one."""
+        if self.corrected < ALPHA or (n := len(self.changes)) >= FEW:
+            return self.verdict
+        return f"{self.verdict} (only {n} compared; fewer than {FEW} show large differences only)"
+
     def __str__(self) -> str:
         """Show both values, the difference with its interval, and the conclusion."""
         change = self.difference
         return (
             f"{self.metric}: {self.first:.3f} and {self.second:.3f}, difference "
             f"{change.value:+.3f} ({change.low:+.3f} to {change.high:+.3f}), "
-            f"p = {self.corrected:.4f}: {self.verdict}"
+            f"p = {self.corrected:.4f}: {self.conclusion}"
         )
 
     @property

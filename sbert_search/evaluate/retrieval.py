@@ -13,12 +13,12 @@ import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import chain, islice
+from itertools import chain, compress, islice
 from pathlib import Path
 
 import numpy as np
 
-from sbert_search.base.progress import note
+from sbert_search.base.progress import warn
 from sbert_search.config import to_mapping
 from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import EvaluationError, QueryError
@@ -26,9 +26,10 @@ from sbert_search.evaluate.manifest import ALIKE, Evaluation, EvaluationTracker
 from sbert_search.evaluate.metrics.ranking import DEFAULT_MEASURES, mean, score_run, ties_by_hash
 from sbert_search.evaluate.tasks import EvalTask
 from sbert_search.index.building.build import BuildSettings, build_index
+from sbert_search.index.documents import first_rows
 from sbert_search.index.index import Index
 from sbert_search.models.loading.identity import ModelIdentity
-from sbert_search.records import Qrels, Query, Run
+from sbert_search.records import Qrels, Query, Run, Where
 from sbert_search.search.candidates import candidates_of
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.fusion import fuse
@@ -129,9 +130,9 @@ def evaluate_retrieval(
     with _open_or_build(task, rows, embedder, index) as (opened, build_counts):
         if of_pairs and index is not None:
             qrels = _qrels_in(opened, pairs, queries)
-        _note_absent(opened, qrels)
         depth = min(search.rerank_depth, task.depth)  # the reranker adds no documents to the run
         search = replace(search.for_index(opened.state), rerank_depth=depth)
+        _warn_of_absent(opened, qrels, search.where)
         own = own_documents(opened, queries, qrels, task.ignore_identical_ids)
         tracker.lap("index")
         engine = SearchEngine(opened, embedder)
@@ -188,19 +189,26 @@ def _qrels_in(index: Index, pairs: Sequence[Triplet], queries: Sequence[Query]) 
     return qrels
 
 
-def _note_absent(index: Index, qrels: Qrels) -> None:
-    """Say which queries have relevant documents that the index lacks."""
-    lacking = {
-        query_id: [doc_id for doc_id, grade in grades.items() if grade > 0 and doc_id not in index]
+def _warn_of_absent(index: Index, qrels: Qrels, where: Where | None) -> None:
+    """Warn of queries with relevant documents that the index lacks, or that a filter leaves out."""
+    relevant = {
+        query_id: [doc_id for doc_id, grade in grades.items() if grade > 0]
         for query_id, grades in qrels.items()
     }
-    if absent := list(dict.fromkeys(chain.from_iterable(lacking.values()))):
-        shown = ", ".join(absent[:3]) + (", ..." if len(absent) > 3 else "")
-        n = sum(map(bool, lacking.values()))
-        note(
-            f"{n:,} of {len(qrels):,} queries have relevant documents that are not in the index: "
-            f"{shown}; their scores are lower for it."
-        )
+    ids = list(dict.fromkeys(chain.from_iterable(relevant.values())))
+    rows = index.state.lookup(ids)
+    causes = {"are not in the index": rows < 0}
+    if where is not None:
+        passes = np.isin(rows, first_rows(index.state, where))
+        causes["the filter leaves out"] = (rows >= 0) & ~passes
+    for cause, are_absent in causes.items():
+        if absent := dict.fromkeys(compress(ids, are_absent.tolist())):
+            n = sum(not absent.keys().isdisjoint(own) for own in relevant.values())
+            warn(
+                f"{n:,} of {len(qrels):,} queries have relevant documents that {cause}, "
+                f"{len(absent):,} in all: {', '.join([*absent][:3])}"
+                f"{', ...' if len(absent) > 3 else ''}; their scores are lower for it."
+            )
 
 
 def _put_first(reranked: Run, retrieved: Run, depth: int) -> dict[str, dict[str, float]]:

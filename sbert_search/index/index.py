@@ -564,6 +564,7 @@ class Index:
         vectors: VectorsLike | None = None,
         settings: ReadSettings | None = None,
         partial: bool = False,
+        dry_run: bool = False,
         **keywords: Unpack[ReadKeywords],
     ) -> IngestReport:
         """Add documents, and replace those whose id is indexed with other content.
@@ -572,8 +573,9 @@ class Index:
         document. A document with the text it had keeps its vectors; if all do, no model is opened.
 
         With ``partial``, a row changes the document with its id, which must be indexed: fields
-        that the row lacks, or whose value is missing or blank, keep their values. Other arguments
-        and errors are those of `add`.
+        that the row lacks, or whose value is missing or blank, keep their values. With ``dry_run``,
+        rows are read and counted, and nothing is written. Other arguments and errors are those of
+        `add`.
 
         Example:
             >>> index = Index.build([{"_id": "a", "text": "a river", "price": 1}], model="hashing")
@@ -585,7 +587,15 @@ class Index:
         from sbert_search.index.building.update import update
 
         return update(
-            self, "upsert", sources, model, vectors, settings, keywords, partial_rows=partial
+            self,
+            "upsert",
+            sources,
+            model,
+            vectors,
+            settings,
+            keywords,
+            partial_rows=partial,
+            dry_run=dry_run,
         )
 
     def sync(
@@ -601,8 +611,8 @@ class Index:
     ) -> SyncReport:
         """Update the documents of a folder's files, or of a table's rows, so that they equal these.
 
-        If ``folder`` is a file of rows, such as CSV or Parquet, all documents of the index that are
-        not in it are deleted; the report names ids in place of paths.
+        If ``folder`` is a file of rows, such as CSV or Parquet, documents that are neither in it
+        nor files of a folder are deleted; the report names ids in place of paths.
 
         New files are added, documents of changed files are replaced, and documents of removed files
         are deleted. Documents of other sources stay. Every file is read and compared by its hash.
@@ -615,7 +625,7 @@ class Index:
                 of rows.
             dry_run: Only report what would be done.
             allow_empty: Accept an absent or empty folder, and delete the documents of its files; or
-                a table that lacks more than half of the documents.
+                a table that lacks more than half of the documents that are no files.
             moved: Whether ``folder`` is the root of the index at a new place.
             model: As for `add`.
             settings: As for `add`.
@@ -627,8 +637,8 @@ class Index:
             TypeError: A keyword is unknown.
             CorpusError: The folder is absent or holds no file that can be read. Or the table cannot
                 be read, has a bad row or lacks most documents.
-            IndexStoreError: The folder lies outside the root of the index, or the index has a root
-                and a table is given.
+            IndexStoreError: The folder lies outside the root of the index, or a row of the table
+                has the id of a file.
             ModelMismatch: The model is not the one that built the index.
             IndexLocked: Another process is writing.
         """

@@ -20,7 +20,7 @@ import numpy as np
 from sbert_search.base import memory
 from sbert_search.base.folders import first_same_file
 from sbert_search.base.options import if_offered
-from sbert_search.base.progress import Advance, note, progress
+from sbert_search.base.progress import Advance, note, progress, warn
 from sbert_search.config import unknown_name
 from sbert_search.errors import CorpusError
 from sbert_search.records import Document
@@ -224,7 +224,7 @@ class CorpusReader:
         self._report_files()
         for name in sorted(self._columns.mixed):
             lists = shlex.quote(f"{name}=list[text]")
-            note(
+            warn(
                 f"The column {name!r} has lists and single texts, so its lists become JSON text."
                 f"{if_offered('--column-type', f' To keep them: --column-type {lists}.')}"
             )
@@ -483,10 +483,10 @@ class CorpusReader:
         return old
 
     def _report_files(self) -> None:
-        """Note the scanned pages of PDF files, and raise one error that names all bad files."""
+        """Warn of scanned pages of PDF files, and raise one error that names all bad files."""
         found = [f"{len(own)} in {name} ({_ranges(own)})" for name, own in self._scanned.items()]
         if found:
-            note(
+            warn(
                 "Pages that are images without text are left out, unless text recognition (OCR) "
                 f"gives them text: {', '.join(_first_of(found, 'more files'))}."
             )

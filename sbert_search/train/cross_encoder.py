@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
 
 from sbert_search.base.distributed import Ranks
-from sbert_search.base.progress import note
+from sbert_search.base.progress import warn
 from sbert_search.base.seed import seed_all
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.evaluate.cross_encoders import MEASURES, rerank
@@ -248,7 +248,7 @@ def _with_candidates(
             "texts with irrelevant ones. Give passages of several queries, or mining.corpus."
         )
     if left := len(examples) - len(kept):
-        note(f"{path}: {left:,} of {len(examples):,} rows without an irrelevant text are left out.")
+        warn(f"{path}: {left:,} of {len(examples):,} rows without an irrelevant text are left out.")
     return kept
 
 

@@ -106,7 +106,8 @@ def find_recipe(kind: Kind, recipe: str) -> Path:
         return Path(recipe)
     names = _shipped(kind)
     if recipe not in names:
-        raise ConfigError(unknown_name(recipe, recipe, names, "recipe"))
+        absent = f"There is no file {recipe}. " if Path(recipe).suffix else ""
+        raise ConfigError(f"{absent}{unknown_name(recipe, recipe, names, 'recipe')}")
     return names[recipe]
 
 

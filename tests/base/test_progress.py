@@ -15,6 +15,7 @@ import pytest
 from sbert_search import Index, Progress, set_progress
 from sbert_search.base import progress as module
 from sbert_search.base.progress import (
+    SILENT,
     detail,
     note,
     progress,
@@ -212,8 +213,12 @@ def test_a_library_user_gets_notes_by_logging(
     ]
     assert capsys.readouterr().err == ""
     set_quiet(True)
+    note("unheard")
+    warn("of lost values")
+    assert [record.getMessage() for record in caplog.records[3:]] == ["of lost values"]
+    report_as(SILENT)
     warn("unheard")
-    assert len(caplog.records) == 3
+    assert len(caplog.records) == 4
 
 
 def test_warnings_show_and_notes_do_not_where_logging_is_not_configured() -> None:
@@ -234,6 +239,12 @@ def test_a_command_writes_notes_and_with_verbose_details(
     detail("a detail")
     warn("a warning")
     assert capsys.readouterr().err == "a note\na detail\na warning\n"
+    set_quiet(True)
+    note("unheard")
+    warn("a warning")
+    report_as(SILENT)
+    warn("unheard")
+    assert capsys.readouterr().err == "a warning\n"
 
 
 def test_a_child_reports_as_its_parent() -> None:

@@ -83,9 +83,12 @@ def test_retrieval_takes_options_of_the_search_and_names_absent_documents(data: 
     done = sbert_search(*line, "--where", "doc_id <> '3'", "--boost", "n:linear:1", cwd=data)
     assert "Unknown metadata column 'n'" in done.err
     assert (
-        "1 of 1 queries have relevant documents that are not in the index: gone; their scores are "
-        "lower for it." in done.err
+        "1 of 1 queries have relevant documents that are not in the index, 1 in all: gone; their "
+        "scores are lower for it." in done.err
     )
+    qrels.write_text(qrels.read_text() + "q\t3\t1\nq\t2\t1\n")
+    done = sbert_search(*line, "--where", "doc_id NOT IN ('2', '3')", "-q", cwd=data)
+    assert "documents that the filter leaves out, 2 in all: 3, 2; their scores" in done.err
 
 
 def test_examples_of_fewer_tokens_than_possible_are_wrong_usage() -> None:
@@ -231,8 +234,8 @@ def test_two_runs_are_compared(data: Path) -> None:
     table = sbert_search("eval", "compare", "a", "b", cwd=data)
     assert table.code == 0, table.err
     assert "dim: 384 (A), 64 (B)" in table.out
-    assert "mini nDCG@10: no difference shown." in table.out
-    assert "pairs spearman: no difference shown." in table.out
+    assert "mini nDCG@10: no difference shown (only 1 compared; fewer" in table.out
+    assert "pairs spearman: no difference shown (only " in table.out
     alone = ("a/mini.json", "b/mini.json", "--metric", "MAP", "--metric", "MRR@10", "--json")
     done = sbert_search("eval", "compare", *alone, cwd=data)
     assert [line["metric"] for line in done.records] == ["MAP", "MRR@10"]

@@ -101,9 +101,10 @@ def test_a_finished_index_is_not_overwritten(index: Path, corpus: Path, write: W
     assert done.code == 1
     assert "already holds a finished index, made of another source" in done.err
     assert "index upsert" in done.err
-    other = build(corpus, "--out", index, "--metric", "dot")
-    assert other.code == 1
-    assert "already holds a finished index, made with other settings" in other.err
+    for option in (("--metric", "dot"), ("--new-columns", "error")):
+        other = build(corpus, "--out", index, *option)
+        assert other.code == 1
+        assert "already holds a finished index, made with other settings" in other.err
     assert (index / "MANIFEST.json").read_bytes() == before
 
 

@@ -68,7 +68,7 @@ def facts(*arguments: object) -> dict[str, Any]:
 def test_a_short_run_is_told_in_units_that_people_read(recipe: Path, tmp_path: Path) -> None:
     shown = dict(
         re.split(r"  +", line, maxsplit=1)
-        for line in run(recipe, "--out", tmp_path / "run").output.splitlines()
+        for line in run(recipe, "--out", tmp_path / "run").stdout.splitlines()
     )
     assert (shown["steps"], shown["full epochs"]) == ("4", "0")
     assert re.fullmatch(r"\d+\.\d s", shown["time"])
@@ -172,7 +172,7 @@ def test_wrong_usage_names_what_to_do(recipe: Path, tmp_path: Path) -> None:
 
 def test_people_get_the_dev_figures_line_by_line(recipe: Path, tmp_path: Path) -> None:
     lines = dict(
-        line.split("  ", 1) for line in run(recipe, "--out", tmp_path / "r").output.splitlines()
+        line.split("  ", 1) for line in run(recipe, "--out", tmp_path / "r").stdout.splitlines()
     )
     assert lines["dev accuracy"].strip() == "0.5000"
     assert lines["dev accuracy at step 0"].strip() == "0.2500"

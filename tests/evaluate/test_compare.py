@@ -3,6 +3,7 @@ import copy
 import json
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,9 @@ def test_wins_losses_and_the_corrected_p_value(tmp_path: Path) -> None:
     assert one.difference == compare_means(base, better, draws=2_000)
     assert one.corrected == pytest.approx(2 * one.difference.p_value)  # the smaller of two
     assert (one.verdict, two.verdict) == ("second is better", "no difference shown")
+    assert (one.conclusion, two.conclusion) == (one.verdict, two.verdict)
+    few = replace(two, changes=two.changes[:49])
+    assert few.conclusion.startswith("no difference shown (only 49 compared; fewer than 50 show")
     assert (len(one.wins), len(one.losses)) == (60, 0)
     best = int(np.argmax(better - base))
     assert one.changes[0].item == f"q{best}"

@@ -90,6 +90,8 @@ def test_wrong_settings_and_queries_are_refused_before_any_search(data: Path) ->
 def test_the_command_names_the_best_and_what_to_expect(data: Path) -> None:
     done = sbert_search("eval", "fusion", data.with_name("i"), data)
     assert "--fusion weighted --dense-weight" in done.out
+    assert f"{N_QUERIES} queries of the split train:" in done.out
+    assert "run `eval retrieval` on another split." in done.out
     (record,) = sbert_search("eval", "fusion", data.with_name("i"), data, "--json").records
     assert (record["queries"], len(record["scores"]), len(record["folds"])) == (N_QUERIES, 12, 5)
     refused = sbert_search("eval", "fusion", data.with_name("i"), data, "--split", "dev")

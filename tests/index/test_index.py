@@ -362,7 +362,7 @@ def test_an_update_reports_the_columns_that_it_adds_or_changes(
     misspelt = {f"n{n}": n for n in range(6)}
     index.upsert([{"_id": "c", "text": "c", "year": 2003.5, "yaer": "x", **misspelt}])
     assert capsys.readouterr().err.splitlines()[-2:] == [
-        "New metadata columns: yaer (string), n0 (int64), n1 (int64), n2 (int64), n3 (int64) and "
-        "2 more.",
+        "New metadata columns: yaer (string; did you mean year?), n0 (int64), n1 (int64), n2 "
+        "(int64), n3 (int64) and 2 more.",
         "The metadata column year is float64 from now on, no longer int64.",
     ]

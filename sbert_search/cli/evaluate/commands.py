@@ -178,10 +178,6 @@ def _row(comparison: Comparison) -> list[object]:
     ]
 
 
-def _verdict(comparison: Comparison) -> str:
-    return comparison.verdict.replace("second", "B")
-
-
 def _show_settings(comparisons: Sequence[Comparison]) -> None:
     """Print settings that differ between the runs; name the tasks if only some differ."""
     tasks = {comparison.task: comparison.differs for comparison in comparisons}
@@ -200,11 +196,15 @@ def _shortened(value: object) -> object:
 
 
 def _show_changes(comparison: Comparison) -> None:
-    say(f"{comparison.task} {comparison.metric}: {_verdict(comparison)}.")
+    say(f"{comparison.task} {comparison.metric}: {_of_b(comparison.conclusion)}.")
     for title, changes in (("better", comparison.wins), ("worse", comparison.losses)):
         shown = [f"{c.item} ({c.first:.3f}, {c.second:.3f})" for c in changes[:_SHOWN]]
         most = f", most: {', '.join(shown)}" if shown else ""
         say(f"  B is {title} on {len(changes)} of {len(comparison.changes)}{most}")
+
+
+def _of_b(conclusion: str) -> str:
+    return conclusion.replace("second", "B")
 
 
 def _of_change(comparison: Comparison) -> dict[str, object]:
@@ -215,7 +215,7 @@ def _of_change(comparison: Comparison) -> dict[str, object]:
         "interval": [difference.low, difference.high],
         "p": difference.p_value,
         "p_holm": comparison.corrected,
-        "verdict": _verdict(comparison),
+        "verdict": _of_b(comparison.verdict),
     }
 
 
@@ -282,8 +282,9 @@ def fusion(
     best = choice.fusion
     say(
         f"Use {name_of(best)} (--fusion {best.method} --dense-weight {best.dense_weight:g}). "
-        f"{measure} over {len(queries):,} queries: {choice.held_out:.4f} with fusions chosen on "
-        f"the other folds, {choice.default:.4f} with the default fusion."
+        f"{measure} over {len(queries):,} queries of the split {split}: {choice.held_out:.4f} with "
+        f"fusions chosen on the other folds, {choice.default:.4f} with the default fusion. To "
+        "judge the choice, run `eval retrieval` on another split."
     )
 
 

@@ -25,6 +25,7 @@ from sbert_search.cli.options.source import (
     column_type_option,
     file_options,
     metadata_option,
+    new_columns_option,
     with_read_options,
 )
 from sbert_search.config import to_mapping
@@ -62,6 +63,7 @@ def _as_path(ctx: click.Context, param: click.Parameter, text: str) -> Path:
 @index_options
 @metadata_option
 @column_type_option
+@new_columns_option
 @file_options
 @embedder_options
 @prompt_options
@@ -79,7 +81,8 @@ def sync(
     document stays and the exit code is 3.
 
     If FOLDER is a table, such as a CSV, JSONL or Parquet file, INDEX gets all its rows, and loses
-    the documents that are not in it. A table that lacks more than half of them needs --allow-empty.
+    the other documents, except those of files. A table that lacks more than half needs
+    --allow-empty.
     """
     from sbert_search.text.sources import is_table
 

@@ -29,6 +29,7 @@ from sbert_search.cli.options.source import (
     changed_words,
     finish,
     has_vectors,
+    new_columns_option,
     overriding,
     source_options,
     vector_options,
@@ -82,6 +83,7 @@ index_options = joined(
 @index_options
 @_predicted_options
 @source_options
+@new_columns_option
 @vector_options
 @embedder_options
 @prompt_options
@@ -143,6 +145,7 @@ def build(
 _update_options = joined(
     index_folder,
     source_options,
+    new_columns_option,
     vector_options,
     index_embedder_options,
     shared_options(
@@ -172,6 +175,7 @@ def add(ctx: click.Context, /, path: Path, as_json: bool, **_: object) -> None:
     is_flag=True,
     help="Change only the fields that a row has, of a document that is indexed.",
 )
+@click.option("--dry-run", is_flag=True, help="Count what would be done, and write nothing.")
 @click.pass_context
 def upsert(ctx: click.Context, /, path: Path, as_json: bool, **_: object) -> None:
     """Add documents and replace those that changed.
@@ -235,7 +239,8 @@ def _update(ctx: click.Context, path: Path, mode: Literal["add", "upsert"], as_j
     index = Index.open(path, wait_s=ctx.params["wait_s"])
     ingest: Callable[..., IngestReport] = index.add
     if mode == "upsert":
-        ingest = partial(index.upsert, partial=ctx.params["partial_rows"])
+        partial_rows, dry_run = ctx.params["partial_rows"], ctx.params["dry_run"]
+        ingest = partial(index.upsert, partial=partial_rows, dry_run=dry_run)
     settings = with_read_options(index.read_settings, ctx)
     given = has_vectors(ctx, settings)
     if not (ctx.params["vectors"] or ctx.params["vector"]):

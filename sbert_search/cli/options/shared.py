@@ -309,7 +309,8 @@ _SHARED: dict[str, Decorator] = {
         is_eager=True,
         callback=_obey_quiet,
         envvar=_variable("quiet"),
-        help="Print no progress and no notes to stderr.",
+        help="Print no progress and no notes to stderr, only warnings, such as of lost values, and "
+        "errors.",
     ),
     "verbose": click.option(
         "--verbose",

@@ -46,6 +46,7 @@ column_type_option = options_of(
 
 
 metadata_option = options_of(ReadSettings, "metadata_fields", unset="all others")
+new_columns_option = options_of(ReadSettings, "new_columns", holds=False)
 field_options = joined(
     options_of(FieldNames, "id", "text", "title", unset="detected", flags=FIELD_FLAGS),
     metadata_option,
@@ -187,9 +188,9 @@ def finish(
         )
         say(
             f"{counts.read:,} rows read: {kept}, {counts.rejected:,} rejected "
-            f"({report.seconds:,.1f} s)."
+            f"({report.seconds:,.1f} s).{' Nothing was written.' if report.dry_run else ''}"
         )
-        if made == "index" and counts.indexed:
+        if made == "index" and counts.indexed and not report.dry_run:
             say(f'Search it: sbert-search search {shlex.quote(str(path))} "your question"')
     if report.rejects_file:
         note(f"{counts.rejected:,} rows were rejected; {report.rejects_file} says why.")

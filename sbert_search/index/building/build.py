@@ -41,7 +41,7 @@ from sbert_search.index.building.model_check import (
 from sbert_search.index.building.parquet import require_recorded_models
 from sbert_search.index.building.settings import BuildKeywords as BuildKeywords
 from sbert_search.index.building.settings import BuildSettings as BuildSettings
-from sbert_search.index.building.settings import reader_of, split_keywords
+from sbert_search.index.building.settings import ReadSettings, reader_of, split_keywords
 from sbert_search.index.dense import faiss_build
 from sbert_search.index.settings import NO_LANGUAGE, LexicalSettings, likely_language
 from sbert_search.index.shards.manifest import require_shard_count
@@ -532,10 +532,11 @@ def _differences(manifest: Manifest, empty: Manifest) -> str:
     rest = replace(stored, identity=fixed.identity, dim=fixed.dim)
     rest = replace(rest, verdict=fixed.verdict, batch_tokens=fixed.batch_tokens)
     rest = replace(rest, unrelated_cosine=fixed.unrelated_cosine)
+    reading = {**ReadSettings().stored_values(), **build.settings}  # an older index lacks new ones
     differing = {
         "another source": build.source_sha256 != start.source_sha256,
         "another model": (stored.identity, stored.dim) != (fixed.identity, fixed.dim),
-        "other settings": (build.settings, rest, manifest.lexical)
+        "other settings": (reading, rest, manifest.lexical)
         != (start.settings, fixed, empty.lexical),
     }
     return " and ".join(name for name, differs in differing.items() if differs)

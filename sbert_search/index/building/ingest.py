@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.base import memory
-from sbert_search.base.progress import Advance, note, progress
+from sbert_search.base.progress import Advance, note, progress, warn
 from sbert_search.embed.delegation import LazyEmbedder
 from sbert_search.embed.pipeline import (
     EmbedBatches,
@@ -27,8 +27,9 @@ from sbert_search.embed.pipeline import (
     join_batches,
 )
 from sbert_search.embed.protocol import TextEmbedder, Vectors
+from sbert_search.errors import CorpusError
 from sbert_search.index.building.given_vectors import given_batches
-from sbert_search.index.building.settings import AddedColumns, ReadSettings
+from sbert_search.index.building.settings import AddedColumns, NewColumns, ReadSettings
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.manifest import BuildCursor
 from sbert_search.index.storage.rows import StoredPassage
@@ -44,11 +45,13 @@ FindUnchanged = Callable[[Sequence[Document]], EmbeddedBatch[NDArray[np.int64]] 
 """Finds the documents that keep their vectors; see `IndexWriter.unchanged`."""
 KeepsPassages = Callable[[Sequence[StoredPassage]], bool]
 
-SHOWN_COLUMNS = 5  # largest number of new metadata columns that a note names
+SHOWN = 5  # largest number of new metadata columns, or of ids, that a message names
 COMMIT_S = 15.0  # seconds without a commit, after which an incomplete block is committed
 _BATCH_TOKENS = 16_384  # least number of estimated tokens of a batch that ends within a block
 _STEPS_A_BATCH = 8  # least number of full forward passes of a batch that ends within a block
 _CHARS_A_TOKEN = 4  # estimated
+_NEAR = 0.75  # similarity of names from which one may be a misspelt form of the other
+_KNOWN_IDS = 1 << 17  # number of first rows whose ids are compared with those of later rows
 
 
 class Sink(Protocol):
@@ -84,12 +87,13 @@ class IngestReport:
         passages: Number of passages of this run that were embedded or have a given vector. If two
             rows of one commit have the same id, the passages of the first row are counted here, but
             not written.
-        reused: Number of replaced documents with the text they had, which keep their vectors; their
-            passages are not in ``passages``.
+        reused: Number of documents whose text the index had, under their ids or as moved files,
+            and which keep its vectors; their passages are not in ``passages``.
         truncated: Number of these passages that are longer than the model reads.
         lost_tokens: Number of tokens that were cut off from these passages.
         seconds: Time from the first row read to the last commit.
         rejects_file: File that lists the rejected rows; None when there are none.
+        dry_run: Whether the counts are those of an upsert that was only planned.
 
     Example:
         >>> Index.open("my.index").add([{"_id": "rain", "text": "Rain falls."}]).passages
@@ -104,6 +108,7 @@ class IngestReport:
     lost_tokens: int
     seconds: float
     rejects_file: Path | None
+    dry_run: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +214,10 @@ def ingest(
         batches = reader.batches(skip_rows=start.rows, share=share)
         if predicted is not None:
             batches = predicted.batches(batches)
-        steps = _classified(batches, sink, mode, reader.on_error == "stop", advance, find_unchanged)
+        repeated = dict[str, None]()
+        steps = _classified(
+            batches, sink, mode, reader.on_error == "stop", advance, find_unchanged, repeated
+        )
         texts_embedded = partial(
             embed,
             on_truncate=on_truncate,
@@ -226,6 +234,7 @@ def ingest(
                 commits.add(batch)
                 del batch  # frees the memory of this batch while the next one is embedded
         commits.commit()
+    warn_of_repeated([*repeated])
     seconds = time.perf_counter() - started
     was_read = reader.reads(rejects.path)
     # A finished build cannot be repeated, so the list gets its final name before `finish`.
@@ -251,14 +260,38 @@ def require_memory() -> None:
     memory.require(memory.shares().work, "Reading, embedding and writing documents")
 
 
-def note_columns(state: Snapshot, columns: Mapping[str, ColumnType]) -> None:
-    """Print notes about the metadata columns that an update adds, or whose type it changes."""
+def warn_of_repeated(doc_ids: Sequence[str]) -> None:
+    """Warn of ids that several rows of an upsert have."""
+    if doc_ids:
+        warn(f"Several rows have one id, of which the last row counts: {listed(doc_ids)}.")
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return the first names of a list, and the number of the others."""
+    more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
+    return f"{', '.join(names[:SHOWN])}{more}"
+
+
+def note_columns(
+    state: Snapshot, columns: Mapping[str, ColumnType], new_columns: NewColumns
+) -> None:
+    """Print notes about the metadata columns that an update adds, or whose type it changes.
+
+    Added columns are an error if the setting ``new_columns`` says so.
+    """
     if not state.n_docs:
         return
-    new = [f"{name} ({kind})" for name, kind in columns.items() if name not in state.columns]
-    if new:  # a new column may be a misspelt name
-        more = f" and {len(new) - SHOWN_COLUMNS} more" if len(new) > SHOWN_COLUMNS else ""
-        note(f"New metadata columns: {', '.join(new[:SHOWN_COLUMNS])}{more}.")
+    if added := [name for name in columns if name not in state.columns]:
+        from difflib import get_close_matches  # takes 20 ms
+
+        near = {name: get_close_matches(name, state.columns, 1, _NEAR) for name in added}
+        hints = {name: "".join(f"; did you mean {one}?" for one in near[name]) for name in added}
+        added.sort(key=lambda name: not near[name])
+        new = [f"{name} ({columns[name]}{hints[name]})" for name in added]
+        said = f"New metadata columns: {listed(new)}."
+        if new_columns == "error":
+            raise CorpusError(f"{said} They are refused, since new_columns is error.")
+        (warn if any(near.values()) else note)(said)
     for name, kind in state.columns.items():
         if (wider := columns.get(name, kind)) != kind:
             note(f"The metadata column {name} is {wider} from now on, no longer {kind}.")
@@ -271,11 +304,21 @@ def _classified(
     stop: bool,
     advance: Advance,
     find_unchanged: FindUnchanged | None,
+    repeated: dict[str, None],
 ) -> Iterator[tuple[list[Document], _Step]]:
-    """Drop duplicates and conflicts before they are embedded, and count all outcomes."""
+    """Drop duplicates and conflicts before they are embedded, and count all outcomes.
+
+    Ids of rows that replace an earlier row are added to ``repeated``.
+    """
+    seen = set[int]()
     for batch in batches:
         outcomes = sink.classify(batch.documents, mode, batch.vectors)
         classified = list(zip(batch.documents, outcomes, strict=True))
+        for document, outcome in classified if mode == "upsert" else ():
+            if (own := hash(document.doc_id)) in seen and outcome is Outcome.REPLACE:
+                repeated[document.doc_id] = None
+            elif len(seen) < _KNOWN_IDS:
+                seen.add(own)
         conflicts = [_conflict(doc) for doc, outcome in classified if outcome is Outcome.CONFLICT]
         if conflicts and stop:
             files = any(document.fingerprint is not None for document in batch.documents)
@@ -295,7 +338,7 @@ def _classified(
         accepted = list(compress(batch.documents, keep))
         vectors = None if batch.vectors is None else batch.vectors[keep]
         stored, embedded = None, accepted
-        if find_unchanged and vectors is None and totals[Outcome.REPLACE]:
+        if find_unchanged and vectors is None and accepted:
             stored = find_unchanged(accepted)
         if stored is not None:
             kept = set(stored.payload.tolist())

@@ -33,6 +33,7 @@ _Query = Annotated[str | None, Bounds(metavar="SELECT")]
 _Globs = Annotated[tuple[str, ...] | list[str], Bounds(metavar="GLOB")]
 _Tokens = Annotated[int | None, Bounds(2, metavar="N")]
 _Overlap = Annotated[int, Bounds(0, metavar="N")]
+NewColumns = Literal["add", "error"]
 _Borders = Literal["sentences", "words"]
 _Models = Annotated[Mapping[str, str], Bounds(metavar="MODEL=COLUMN")]
 
@@ -78,6 +79,8 @@ class ReadSettings:
             value that does not fit makes its row a bad row. The format of texts may follow, such as
             ``date:%d.%m.%Y`` with the codes of `datetime.strptime`, or ``float:1.234,56``. The
             types of other columns follow from their values.
+        new_columns: What an update does with fields for which the index has no column: ``add`` the
+            columns, or ``error``, so that a misspelt name is refused.
         query: Query that gives the rows of a SQLite or DuckDB file. None: the file has one table,
             which is read. The index does not keep the query.
         on_error: Treatment of bad rows; ``skip``: list them in a rejects file, and exit with 3.
@@ -126,6 +129,7 @@ class ReadSettings:
     fields: FieldNames = FieldNames()  # noqa: RUF009 (frozen)
     metadata_fields: _Names = None
     column_types: _Types = field(default_factory=dict)
+    new_columns: NewColumns = "add"
     query: _Query = None
     on_error: Literal["stop", "skip"] = "stop"
     on_truncate: OnTruncate = "warn"
@@ -254,6 +258,7 @@ class ReadFields(TypedDict, total=False):
     fields: FieldNames
     metadata_fields: _Names
     column_types: _Types
+    new_columns: NewColumns
     query: _Query
     on_error: Literal["stop", "skip"]
     on_truncate: OnTruncate

@@ -10,17 +10,27 @@ finishes the sync.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sbert_search.base.progress import note, progress
 from sbert_search.config import from_mapping
+from sbert_search.embed.pipeline import EmbeddedBatch
 from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import CorpusError, IndexStoreError
 from sbert_search.index.building.build import note_resume_on_interrupt
-from sbert_search.index.building.ingest import cuts_stay, ingest, note_columns, require_memory
+from sbert_search.index.building.ingest import (
+    KeepsPassages,
+    cuts_stay,
+    ingest,
+    note_columns,
+    require_memory,
+)
 from sbert_search.index.building.model_check import require_agreement, require_mixable
 from sbert_search.index.building.settings import ReadSettings
 from sbert_search.index.building.synced_files import PATH, StoredFiles, stored_files
@@ -28,6 +38,7 @@ from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.manifest import BuildCursor
 from sbert_search.index.store import IndexStore
 from sbert_search.index.writer import IndexWriter
+from sbert_search.records import Document
 from sbert_search.text.documents import CorpusReader, Survey
 from sbert_search.text.formats.files import (
     fingerprint,
@@ -123,10 +134,10 @@ def require_place(folder: Path, root: Path | None, settings: ReadSettings) -> So
     top = Path(os.path.abspath(folder)) if root is None else root
     below = path_below(folder, top)
     if below is None:
+        why = "does not lie in that folder" if folder.exists() else "does not exist"
         raise IndexStoreError(
-            f"The index holds files of {root}, and {folder} does not lie in that folder. If the "
-            "folder was moved here, pass --moved. Else make another index for it, or sync a folder "
-            "that holds both."
+            f"The index holds files of {root}, and {folder} {why}. If the folder was moved here, "
+            "pass --moved. Else make another index for it, or sync a folder that holds both."
         )
     name = "" if below == "." else below
     shown = printable(folder)
@@ -163,7 +174,9 @@ def scan_folder(source: SourceFile) -> FolderScan:
 def require_files(scan: FolderScan, *, allow_empty: bool) -> None:
     """Refuse a folder without files, such as an unmounted disk."""
     if not (scan.prints or scan.failed or allow_empty):
-        what = "has no file that can be read" if scan.source.path.is_dir() else "is not a folder"
+        path, what = scan.source.path, "has no file that can be read"
+        if not path.is_dir():
+            what = "is not a folder" if path.exists() else "does not exist"
         raise CorpusError(
             f"{scan.source.shown}: {what}, so a sync would delete all its documents. Is the disk "
             "mounted? If the folder is meant to be empty, pass --allow-empty."
@@ -210,12 +223,14 @@ def sync_folder(
         build = writer.snapshot.manifest.build
         before = from_mapping(ReadSettings, build.settings) if build else ReadSettings()
         keeps = cuts_stay(settings, before)
-        _record(writer, settings, root)
-        if changes.parsed and embedder:
+        if not (changes.parsed and embedder):
+            _record(writer, settings, root)
+        else:
             reader, survey = changes.parsed
             predicted = settings.predicted
             survey = predicted.survey(survey, writer.snapshot.columns)
-            note_columns(writer.snapshot, survey.columns)
+            note_columns(writer.snapshot, survey.columns, settings.new_columns)
+            _record(writer, settings, root)
             writer.add_columns(survey.columns)
             ingest(
                 writer,
@@ -227,7 +242,7 @@ def sync_folder(
                 chunking=settings.chunking(None),
                 by_time=True,
                 predicted=predicted,
-                find_unchanged=partial(writer.unchanged, keeps=keeps),
+                find_unchanged=partial(changes.unchanged, writer, keeps),
             )
         writer.delete(_doomed(writer, scan, report.deleted, changes.found))
         settle(writer)
@@ -268,6 +283,13 @@ class _Changes:
             path for path in known if not _is_current(contents[path].values(), free[path])
         ]
         self._unchanged = len(known) - len(self._changed)
+        # The stored file of each content: that of a new file was moved or copied.
+        self._stored_as = {
+            own: path
+            for path, documents in contents.items()
+            for own in ({*documents.values()} if self._new else ())
+            if _is_current(documents.values(), own)
+        }
         self._gone = [
             path for path in contents if path not in scan.prints and not scan.may_hold(path)
         ]
@@ -316,6 +338,21 @@ class _Changes:
             for reject in batch.rejects:
                 self._broken[path_of[reject.source.rpartition(":")[0]]] = reject
         return reader, survey
+
+    def unchanged(
+        self, writer: IndexWriter, keeps: KeepsPassages, documents: Sequence[Document]
+    ) -> EmbeddedBatch[NDArray[np.int64]] | None:
+        """Find the documents that keep their vectors, or take those of the file before a move."""
+
+        def stored(document: Document) -> Document:
+            path = str(document.metadata[PATH])
+            if path in self._stored.contents:
+                return document
+            before = self._stored_as.get(self._scan.prints[path], path)
+            return replace(document, doc_id=f"{before}{document.doc_id.removeprefix(path)}")
+
+        found = writer.unchanged([stored(document) for document in documents], keeps)
+        return found and replace(found, documents=[documents[n] for n in found.payload.tolist()])
 
     def report(self, *, dry_run: bool) -> SyncReport:
         """Say what a sync does with each file."""

@@ -55,10 +55,20 @@ def stored_files(snapshot: Snapshot, below: str, wanted: Collection[str]) -> Sto
     return found
 
 
+def ids_of_files(snapshot: Snapshot) -> set[str]:
+    """Return the ids of the documents that are files or pages, of the root or of other folders."""
+    documents = _documents(snapshot)
+    return {doc_id for doc_id, path, source, _ in documents if path and _is_read_from(path, source)}
+
+
 def _is_of_file(doc_id: str, path: str, source: str) -> bool:
-    name = printable(path).rpartition("/")[2]
     named = doc_id == path or doc_id.startswith(f"{path}{PAGE_MARK}")
-    return named and source.rpartition("/")[2].startswith(f"{name}:")
+    return named and _is_read_from(path, source)
+
+
+def _is_read_from(path: str, source: str) -> bool:
+    name = printable(path).rpartition("/")[2]
+    return source.rpartition("/")[2].startswith(f"{name}:")
 
 
 def _documents(snapshot: Snapshot) -> Iterator[tuple[str, str | None, str, int]]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
-from sbert_search.base.progress import note, warn
+from sbert_search.base.progress import warn
 from sbert_search.config import require_known
 from sbert_search.embed.arguments import CheckedOptions, ModelLike
 from sbert_search.embed.delegation import LazyEmbedder
@@ -30,13 +32,14 @@ from sbert_search.index.building.given_vectors import (
     vector_rule,
 )
 from sbert_search.index.building.ingest import (
-    SHOWN_COLUMNS,
     IngestReport,
     Mode,
     cuts_stay,
     ingest,
+    listed,
     note_columns,
     require_memory,
+    warn_of_repeated,
 )
 from sbert_search.index.building.model_check import require_mixable, require_model
 from sbert_search.index.building.parquet import require_recorded_models
@@ -53,12 +56,13 @@ from sbert_search.index.building.sync import (
     scan_folder,
     sync_folder,
 )
+from sbert_search.index.building.synced_files import ids_of_files
 from sbert_search.index.documents import first_rows, get_document
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.ids import hash_contents
 from sbert_search.index.writer import IndexWriter
-from sbert_search.records import Document
-from sbert_search.text.documents import CorpusReader
+from sbert_search.records import Document, RowCounts
+from sbert_search.text.documents import CorpusReader, Survey
 from sbert_search.text.formats.rows import printable
 from sbert_search.text.sources import named_read_errors
 from sbert_search.text.spool import Sources
@@ -78,8 +82,10 @@ def update(
     keywords: ReadKeywords,
     *,
     partial_rows: bool = False,
+    dry_run: bool = False,
 ) -> IngestReport:
     """Add or replace documents; see `Index.add`."""
+    started = time.perf_counter()
     require_known(keywords, ReadKeywords)
     settings, rest = split_keywords(settings or index.read_settings, keywords)
     options = cast("CheckedOptions", rest)
@@ -100,6 +106,10 @@ def update(
     if fields.vector is not None:
         remedy = f"Give vectors that {index.identity.name} made, or the texts without vectors."
         require_recorded_models(reader.paths, fields.vector, index.identity, remedy)
+    of_files = mode == "upsert" and reader.paths and not partial_rows
+    unseen = sorted(survey.unseen) if of_files else []
+    if dry_run:
+        return _planned(index, reader, survey, unseen, settings, started)
     embedder = _embedder_of(index, has_vectors, may_embed, model, settings, options)
     with note_resume_on_interrupt(index.store), index.store.writer() as writer:
         index.require_finished()
@@ -108,10 +118,9 @@ def update(
                 f"{index.path} was switched to {index.identity.name} while the vectors were read; "
                 "give vectors of this model."
             )
-        note_columns(writer.snapshot, survey.columns)
+        note_columns(writer.snapshot, survey.columns, settings.new_columns)
         writer.add_columns(survey.columns)
-        of_files = mode == "upsert" and reader.paths and not partial_rows
-        had = {name: _n_with(writer.snapshot, name) for name in survey.unseen if of_files}
+        had = {name: len(_rows_with(writer.snapshot, name)) for name in unseen}
         report = ingest(
             writer,
             reader,
@@ -131,12 +140,8 @@ def update(
                 else cuts_stay(settings, index.read_settings),
             ),
         )
-        for name in sorted(had):
-            if lost := had[name] - _n_with(writer.snapshot, name):
-                warn(
-                    f"No row has the column {name!r}, so {lost:,} documents lost their values in "
-                    "it. --partial keeps the values of columns that rows lack."
-                )
+        for name in unseen:
+            _warn_of_lost(name, had[name] - len(_rows_with(writer.snapshot, name)))
     if report.counts.replaced and (shown := reader.numbered):
         warn(
             f"The rows of {shown} have no id, so each replaced the document with its number. If "
@@ -146,8 +151,45 @@ def update(
     return report
 
 
-def _n_with(state: Snapshot, column: str) -> int:
-    return len(first_rows(state, {column: {"$exists": True}}))
+def _planned(
+    index: Index,
+    reader: CorpusReader,
+    survey: Survey,
+    unseen: Sequence[str],
+    settings: ReadSettings,
+    started: float,
+) -> IngestReport:
+    """Report what an upsert would do; ``unseen`` are columns that no row of it has."""
+    state = index.state
+    note_columns(state, survey.columns, settings.new_columns)
+    contents, repeated = _contents_of(reader, settings)
+    warn_of_repeated(repeated)
+    added, replaced = _differing(state, contents)
+    for name in unseen:
+        _warn_of_lost(name, int(np.isin(state.lookup(replaced), _rows_with(state, name)).sum()))
+    n_same = survey.rows - survey.rejected - len(added) - len(replaced)
+    return IngestReport(
+        counts=RowCounts(len(added), len(replaced), n_same, survey.rejected),
+        resumed_rows=0,
+        passages=0,
+        truncated=0,
+        lost_tokens=0,
+        seconds=time.perf_counter() - started,
+        rejects_file=None,
+        dry_run=True,
+    )
+
+
+def _warn_of_lost(column: str, n_docs: int) -> None:
+    if n_docs:
+        warn(
+            f"No row has the column {column!r}, so {n_docs:,} documents lose their values in it. "
+            "--partial keeps the values of columns that rows lack."
+        )
+
+
+def _rows_with(state: Snapshot, column: str) -> NDArray[np.int64]:
+    return first_rows(state, {column: {"$exists": True}})
 
 
 def _reader_of(
@@ -190,69 +232,76 @@ def sync_table(
     """Make the documents of an index equal to the rows of a file; see `Index.sync`."""
     require_known(keywords, ReadKeywords)
     started, stamp = time.perf_counter(), _stamp(path)
-    if index.root is not None:
-        raise IndexStoreError(
-            f"{index.path} holds the files of {index.root}, which a sync with a table would delete."
-            f" Add the rows with `index upsert`, or build another index from {path}."
-        )
     read, _ = split_keywords(settings or index.read_settings, keywords)
     read = replace(read, on_error="stop")  # the document of a bad row must not be deleted
     index.require_finished()
     index.refresh()
-    contents, repeated = _contents_of(_reader_of(index, read, [path]), read)
-    if repeated:
-        note(f"{path}: the last of several rows counts for {_listed(repeated)}.")
-    state, names = index.state, list(contents)
-    rows, stored = state.find(names)
-    differs = stored != np.array(list(contents.values()), np.uint64)
-    marks = list(zip(names, (rows >= 0).tolist(), differs.tolist(), strict=True))
-    gone = [doc_id for doc_id in _ids(state) if doc_id not in contents]
+    reader = _reader_of(index, read, [path])
+    reader.survey(allow_empty=True)
+    contents, repeated = _contents_of(reader, read)
+    state, of_files = index.state, ids_of_files(index.state)
+    if taken := [doc_id for doc_id in contents if doc_id in of_files]:
+        raise IndexStoreError(
+            f"{path}: files of a folder in {index.path} have the ids of rows: {listed(taken)}. "
+            "Give the rows other ids, or build another index from the table."
+        )
+    gone = _gone(state, contents)
     if not contents and not (allow_empty or dry_run):
         raise CorpusError(
             f"{path}: holds no rows, so a sync would delete all documents. If that is meant, pass "
             "--allow-empty."
         )
-    if 2 * len(gone) > state.n_docs and not (allow_empty or dry_run):
+    n_rows = state.n_docs - len(of_files)
+    if 2 * len(gone) > n_rows and not (allow_empty or dry_run):
         raise CorpusError(
-            f"{path}: a sync would delete {len(gone):,} of {state.n_docs:,} documents, which the "
-            "file lacks. Is it complete? If they are meant to be deleted, pass --allow-empty."
+            f"{path}: a sync would delete {len(gone):,} of {n_rows:,} documents of rows, which the "
+            "file lacks. Is it complete? Another table needs another index. To delete them, pass "
+            "--allow-empty."
         )
+    added, replaced = _differing(state, contents)
     report = SyncReport(
-        added=tuple(doc_id for doc_id, known, _ in marks if not known),
-        replaced=tuple(doc_id for doc_id, known, other in marks if known and other),
+        added=tuple(added),
+        replaced=tuple(replaced),
         deleted=tuple(gone),
-        unchanged=sum(known and not other for _, known, other in marks),
+        unchanged=len(contents) - len(added) - len(replaced),
         dry_run=dry_run,
     )
+    updates = not dry_run and (report.added or report.replaced)
+    if updates:
+        update(index, "upsert", [path], model, None, read, keywords)
+    else:  # an upsert warns of them, too
+        warn_of_repeated(repeated)
     if not dry_run:
-        if report.added or report.replaced:
-            update(index, "upsert", [path], model, None, read, keywords)
         if _stamp(path) != stamp:
             raise CorpusError(f"{path}: changed while it was read; sync again.")
-        index.delete([doc_id for doc_id in _ids(index.state) if doc_id not in contents])
+        index.delete(_gone(index.state, contents))
     return replace(report, documents=len(index), seconds=time.perf_counter() - started)
 
 
 def _contents_of(reader: CorpusReader, read: ReadSettings) -> tuple[dict[str, int], list[str]]:
-    """Return the content hash of the last row of each id, and the ids that several rows have."""
+    """Return the content hash of the last row of each id, and the ids with several contents."""
     contents, repeated = dict[str, int](), dict[str, None]()
-    reader.survey(allow_empty=True)
     for batch in read.predicted.batches(reader.batches()):
         hashes = hash_contents(batch.documents, batch.vectors).tolist()
         for document, content in zip(batch.documents, hashes, strict=True):
-            if document.doc_id in contents:
+            if contents.get(document.doc_id, content) != content:
                 repeated[document.doc_id] = None
             contents[document.doc_id] = content
     return contents, list(repeated)
 
 
-def _ids(state: Snapshot) -> list[str]:
-    return state.doc_ids(first_rows(state))
+def _differing(state: Snapshot, contents: Mapping[str, int]) -> tuple[list[str], list[str]]:
+    """Return the ids that an index lacks, and those that it has with other contents."""
+    rows, stored = state.find(list(contents))
+    differs = stored != np.array(list(contents.values()), np.uint64)
+    known = rows >= 0
+    return [*compress(contents, ~known)], [*compress(contents, known & differs)]
 
 
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - SHOWN_COLUMNS} more" if len(names) > SHOWN_COLUMNS else ""
-    return f"{', '.join(names[:SHOWN_COLUMNS])}{more}"
+def _gone(state: Snapshot, contents: Mapping[str, int]) -> list[str]:
+    """Return the ids of the documents that a table lacks, without those of files."""
+    kept = contents.keys() | ids_of_files(state)
+    return [doc_id for doc_id in state.doc_ids(first_rows(state)) if doc_id not in kept]
 
 
 def _stamp(path: Path) -> tuple[int, int]:

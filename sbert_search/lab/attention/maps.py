@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sbert_search.base.device import resolve_device
-from sbert_search.base.progress import note, warn
+from sbert_search.base.progress import warn
 from sbert_search.config import to_mapping
 from sbert_search.errors import ConfigError
 from sbert_search.lab.inputs import framing_ids
@@ -248,7 +248,7 @@ def analyze_attention(
         pairs = tokenizer.encode_pairs([(text, second)])
         (ids,), (types,), lost = pairs.ids, pairs.types, pairs.lost
     if lost[0]:
-        note(f"{lost[0]:,} tokens were cut off; the model reads {tokenizer.max_len}.")
+        warn(f"{lost[0]:,} tokens were cut off; the model reads {tokenizer.max_len}.")
     roles = Roles.of(ids, tokenizer, framing_ids(tokenizer))
     if all(roles.special):
         raise ConfigError(f"{text!r} has no character that the model reads; give a sentence.")

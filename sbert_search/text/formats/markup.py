@@ -417,14 +417,19 @@ class Pdf:
             if self._reader.is_encrypted and not self._reader.decrypt(""):
                 raise BadRow("the PDF file is encrypted; remove its password")
             about = self._reader.metadata
-            title, author = (about.title, about.author) if about else ("", "")
-            author = clean_title(_clean(str(author or "")))
-            self.columns = {} if author.lower() in _NO_AUTHOR else {"author": author}
+            named = ("title", "author", "subject", "keywords")
+            title, author, subject, keywords = (
+                clean_title(_clean(str(getattr(about, name, None) or ""))) for name in named
+            )
+            self.columns: dict[str, str | list[str]] = {"subject": subject} if subject else {}
+            if author.lower() not in _NO_AUTHOR:
+                self.columns["author"] = author
+            if words := [word for part in re.split("[,;]", keywords) if (word := part.strip())]:
+                self.columns["keywords"] = words
             with contextlib.suppress(ValueError):  # not a date
                 if about and (created := about.creation_date):  # front matter may have other texts
                     self.columns["created"] = Cell(created.date())
             self._n_pages = len(self._reader.pages)
-        title = clean_title(_clean(str(title or "")))
         self.title = "" if _NO_TITLE.fullmatch(title) else title
         self.scanned: list[int] = []
 

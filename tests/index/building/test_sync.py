@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from sbert_search.embed.engines.protocol import SELF_CHECK_TEXTS
 from sbert_search.embed.hashing import HashingEmbedder
+from sbert_search.embed.protocol import TokenizedTexts, Vectors
 from sbert_search.errors import ConfigError, CorpusError, IndexLocked, IndexStoreError
 from sbert_search.index.building import ingest
 from sbert_search.index.building.sync import TAKEN, SyncReport
@@ -20,6 +22,8 @@ from sbert_search.records import RowCounts
 from sbert_search.text.documents import FieldNames
 from tests.index.building.test_ingest import stop_after
 from tests.index.building.test_model_check import SameEngine
+from tests.index.building.test_updates import passages
+from tests.text.formats.test_pdf import make_pdf
 
 Write = Callable[..., None]
 
@@ -147,6 +151,38 @@ def test_nothing_changed_means_no_model_and_no_commit(notes: Path) -> None:
     assert index.sync(notes, model="no such model").deleted == ("sub/b.txt",)
 
 
+class Listing(HashingEmbedder):
+    """Lists the texts that it embeds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedded: list[str] = []
+
+    def encode_tokens(self, tokens: TokenizedTexts) -> Vectors:
+        self.embedded += tokens.texts
+        return super().encode_tokens(tokens)
+
+
+def test_a_moved_or_copied_file_keeps_its_vectors(notes: Path) -> None:
+    long = "# Sea\n\n" + " ".join(f"word{n}" for n in range(900))
+    write(notes, {"long.md": long})
+    (notes / "two.pdf").write_bytes(make_pdf(["a tide", "a wave"]))
+    index, model = build(notes), Listing()
+    (notes / "2016").mkdir()
+    for name in ("long.md", "two.pdf"):
+        (notes / name).rename(notes / "2016" / name)
+    write(notes, {"copy/a.md": "moon", "a.md": "sun", "2016/new.md": "# Sea\n\nshore"})
+    report = index.sync(notes, model=model)
+    assert {*report.added} == {"2016/long.md", "2016/two.pdf", "copy/a.md", "2016/new.md"}
+    assert ({*report.replaced}, {*report.deleted}) == ({"a.md"}, {"long.md", "two.pdf"})
+    assert {*model.embedded} - {*SELF_CHECK_TEXTS} == {"a.md sun", "Sea # Sea\n\nshore"}
+    fresh = Index.build(notes, model="hashing")
+    assert texts(index) == texts(fresh)
+    for old, new in zip(*(sorted(passages(each).items()) for each in (index, fresh)), strict=True):
+        assert old == new
+    assert index.check().problems == ()
+
+
 def test_a_change_that_keeps_size_and_time_is_found(notes: Path) -> None:
     index = build(notes)
     status = (notes / "a.md").stat()
@@ -223,8 +259,10 @@ def test_an_index_of_rows_takes_a_folder_beside_them(notes: Path, tmp_path: Path
 def test_an_empty_or_absent_folder_is_refused(notes: Path) -> None:
     index = build(notes)
     shutil.rmtree(notes)
-    with pytest.raises(CorpusError, match="notes: is not a folder, so a sync would delete all"):
+    with pytest.raises(CorpusError, match="notes: does not exist, so a sync would delete all"):
         sync(index, notes)
+    with pytest.raises(IndexStoreError, match=r"and .*elsewhere does not exist\."):
+        sync(index, notes.with_name("elsewhere"))
     notes.mkdir()
     with pytest.raises(CorpusError, match=r"no file that can be read.*pass allow_empty=True"):
         sync(index, notes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import random
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,14 @@ import numpy as np
 import pytest
 
 from sbert_search import Boost, FieldNames, Index, SearchEngine
+from sbert_search.base.progress import set_quiet
 from sbert_search.embed.delegation import LazyEmbedder
 from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import CorpusError, IndexStoreError, QueryError
 from sbert_search.index.building import model_check
 from sbert_search.index.settings import IndexSpec
+from sbert_search.records import RowCounts
 
 WORDS = ["river", "mill", "wheel", "stone", "bread", "moon", "grain", "field", "lamp", "coin"]
 
@@ -192,13 +195,29 @@ def test_a_sync_with_a_table_makes_the_index_equal_to_it(
     for each in (planned, report):
         assert (each.added, each.replaced, each.deleted) == (("new",), ("d2",), ("d0", "d1"))
         assert each.unchanged == 17
-    assert "d4" in capsys.readouterr().err
+    said = "Several rows have one id, of which the last row counts: d4.\n"
+    assert capsys.readouterr().err == 2 * said
     fresh = Index.build(new, model="hashing:24")
     assert {d.doc_id: (d.text, d.metadata) for d in index} == {
         d.doc_id: (d.text, d.metadata) for d in fresh
     }
     assert sorted(passages(index).items()) == sorted(passages(fresh).items())
     assert index.sync(sheet, model=UNOPENED).changes == 0
+
+
+def test_an_upsert_names_the_ids_that_several_rows_have(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rows, index = shop(2000), Index.build(shop(3), model="hashing:24")
+    capsys.readouterr()
+    index.upsert([*rows, rows[5], *dearer(rows[:7])])
+    said = "the last row counts: d0, d1, d2, d3, d4 and 2 more.\n"
+    assert capsys.readouterr().err.endswith(said)
+    assert [d.metadata["price"] for d in index.documents(sort="price", limit=2)] == [1, 2]
+    index.upsert([rows[0], rows[0], *dearer(rows[:1], 2)])
+    assert capsys.readouterr().err.endswith("the last row counts: d0.\n")
+    index.upsert([rows[9], rows[9]])
+    assert capsys.readouterr().err == ""
 
 
 def test_a_sync_with_a_table_refuses_to_delete_most_documents(tmp_path: Path) -> None:
@@ -211,14 +230,33 @@ def test_a_sync_with_a_table_refuses_to_delete_most_documents(tmp_path: Path) ->
     with pytest.raises(CorpusError):
         index.sync(tmp_path / "sheet.jsonl", allow_empty=True)
     assert len(index) == 20
-    index.sync(cut := written(tmp_path / "sheet.jsonl", rows[:1]), allow_empty=True)
+    index.sync(written(tmp_path / "sheet.jsonl", rows[:1]), allow_empty=True)
     assert [document.doc_id for document in index] == ["d0"]
-    (tmp_path / "notes").mkdir()
-    (tmp_path / "notes/a.md").write_text("A river.")
-    with pytest.raises(IndexStoreError, match="holds the files of"):
-        Index.build(tmp_path / "notes", model="hashing:24").sync(cut)
     with pytest.raises(CorpusError, match="No such file"):
         index.sync(tmp_path / "gone.csv", allow_empty=True)
+
+
+@pytest.mark.parametrize("is_folder_first", [True, False])
+def test_an_index_mirrors_a_folder_and_a_table(tmp_path: Path, is_folder_first: bool) -> None:
+    (tmp_path / "notes").mkdir()
+    for name in ("a", "b"):
+        (tmp_path / f"notes/{name}.md").write_text(f"A river {name}.")
+    sheet = written(tmp_path / "sheet.jsonl", shop(3))
+    sources = [tmp_path / "notes", sheet] if is_folder_first else [sheet, tmp_path / "notes"]
+    index = Index.build(sources[0], model="hashing:24")
+    assert len(index.sync(sources[1]).added) in (2, 3)
+    (tmp_path / "notes/a.md").unlink()
+    written(sheet, [*shop(3)[1:], {"_id": "new", "text": "a lamp", "path": "b.md"}])
+    for _ in range(2):
+        reports = [index.sync(source) for source in (sheet, tmp_path / "notes")]
+    assert [(report.changes, report.documents) for report in reports] == [(0, 4)] * 2
+    assert {document.doc_id for document in index} == {"d1", "d2", "new", "b.md"}
+    written(sheet, [*shop(3), {"_id": "b.md", "text": "the id of a file"}])
+    with pytest.raises(IndexStoreError, match=r"have the ids of rows: b\.md"):
+        index.sync(sheet)
+    with pytest.raises(CorpusError, match="delete 3 of 3 documents of rows"):
+        index.sync(written(sheet, [{"_id": "x", "text": "a row of another table"}]))
+    assert len(index) == 4
 
 
 def test_partial_rows_change_only_the_fields_that_they_have(tmp_path: Path) -> None:
@@ -292,11 +330,51 @@ def test_a_column_that_no_row_of_a_file_has_is_named_with_what_was_lost(
     path.write_text("".join(json.dumps(row) + "\n" for row in renamed))
     capsys.readouterr()
     index.upsert(path, partial=True)
-    assert "lost" not in capsys.readouterr().err
+    assert "lose" not in capsys.readouterr().err
+    for dry_run in (True, False):
+        report = index.upsert(path, dry_run=dry_run)
+        assert (report.counts, report.dry_run) == (RowCounts(replaced=2, duplicate=1), dry_run)
+        said = capsys.readouterr().err
+        assert "the column 'kind', so 2 documents lose their values in it" in said
     index.upsert(path)
-    assert "the column 'kind', so 2 documents lost their values in it" in capsys.readouterr().err
-    index.upsert(path)
-    assert "lost" not in capsys.readouterr().err
+    assert "lose" not in capsys.readouterr().err
+
+
+def test_a_dry_run_counts_and_writes_nothing(tmp_path: Path) -> None:
+    rows, index = shop(9), Index.build(shop(9), model="hashing:24", out=tmp_path / "i")
+    before = index.state.manifest
+    feed = [*dearer(rows[:2]), rows[2], {"_id": "new", "text": "a lamp", "kind": "k"}]
+    sheet = written(tmp_path / "sheet.jsonl", feed)
+    with sheet.open("a") as file:
+        file.write("broken\n")
+    planned = index.upsert(sheet, dry_run=True, on_error="skip", model=UNOPENED)
+    assert planned.counts == RowCounts(indexed=1, replaced=2, duplicate=1, rejected=1)
+    assert Index.open(index.path).state.manifest == index.state.manifest == before
+    assert index.upsert(sheet, on_error="skip").counts == planned.counts
+    part = [{"_id": "d4", "price": 4}, {"_id": "d5", "price": 0}]
+    assert index.upsert(part, partial=True, dry_run=True).counts == RowCounts(0, 1, 1)
+    with pytest.raises(CorpusError, match="new_columns is error"):
+        index.upsert([{**rows[0], "prise": 2}], dry_run=True, new_columns="error")
+
+
+def test_a_new_column_may_be_misspelt_and_can_be_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = {"_id": "b", "text": "a lamp", "color": "red", "prise": 2}
+    index = Index.build(shop(2), model="hashing:24", out=tmp_path / "i", new_columns="error")
+    index = Index.open(index.path)
+    for update in (index.add, index.upsert, partial(index.upsert, partial=True)):
+        with pytest.raises(CorpusError, match=r"prise \(int64; did you mean price\?\), color"):
+            update([row | {"_id": "d0"}])
+    assert len(index) == 2
+    index.upsert([*shop(1), {**shop(2)[1], "price": None}])
+    set_quiet(True)
+    index.upsert([row], new_columns="add")
+    said = "New metadata columns: prise (int64; did you mean price?), color (string).\n"
+    assert capsys.readouterr().err.endswith(said)
+    index.upsert([row | {"size": 1}], new_columns="add")
+    assert capsys.readouterr().err == ""
+    assert set(index.state.columns) == {"price", "color", "prise", "size"}
 
 
 def test_texts_that_are_dates_are_named_with_the_type_to_use(

@@ -214,6 +214,11 @@ def test_author_and_day_of_creation_are_columns(tmp_path: Path) -> None:
     found = [(d.metadata.get("author"), d.metadata.get("created")) for d in documents]
     assert found == [("A. Novak", date(2019, 5, 3)), (None, None), ("B. Ray", date(2021, 1, 31))]
     assert (survey.columns["created"], survey.columns["page"]) == ("date", "int64")
+    about = "x) /Subject (Tides) /Keywords (moon; spring tide, "
+    (tmp_path / "e.pdf").write_bytes(make_pdf(["moon"], about))
+    (document,), _, survey = read_all(tmp_path / "e.pdf")
+    assert (document.metadata["subject"], document.title) == ("Tides", "x")
+    assert document.metadata["keywords"] == ["moon", "spring tide"]
     (tmp_path / "d.pdf").write_bytes(make_pdf(["moon"], "x) /Author (1984"))
     assert read_all(tmp_path / "d.pdf")[2].columns["author"] == "string"
 
