@@ -5,10 +5,14 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Callable, Mapping
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, date, datetime, time
 from typing import Any, cast
 
+from sbert_search.base.cache import typed_lru_cache
+from sbert_search.base.progress import warn
 from sbert_search.errors import ConfigError
 from sbert_search.records import MetadataValue, ScalarValue
 from sbert_search.text.column_types import (
@@ -98,6 +102,58 @@ def _convert_exactly(value: object, kind: ColumnType) -> ScalarValue | None:
 
 
 MAX_COLUMNS = 1000
+EXAMPLES = 100  # texts by which the type is chosen that a column of texts should have
+
+_PLAIN = re.compile(r"[-+]?[0-9]+(?:\.[0-9]+)?")
+# A date or a number that only a declared format reads.
+_FOREIGN = re.compile(
+    r"(?:[0-9]{1,2}([./-])[0-9]{1,2}\1[0-9]{4}|[0-9]{2}([./-])[0-9]{2}\2[0-9]{2})"
+    r"(?: [0-9]{1,2}:[0-9]{2}(?::[0-9]{2})?)?"
+    r"|-?[1-9][0-9]{0,2}([., '\xa0\u202f])[0-9]{3}(?:\3[0-9]{3})*(?:[.,][0-9]+)?|-?[0-9]+,[0-9]+"
+)
+_DAYS = [
+    form.replace(".", mark)
+    for form in ("%d.%m.%Y", "%m.%d.%Y", "%d.%m.%y", "%m.%d.%y")
+    for mark in "./-"
+]
+_LIKELY = [
+    *(f"date:{day}" for day in _DAYS),
+    *(f"timestamp:{day} %H:%M{seconds}" for day in _DAYS for seconds in ("", ":%S")),
+    *("int", "float", "float:1.234,56", "float:1,234.56", "float:1 234,56", "float:1'234.56"),
+]
+
+
+def likely_type(texts: Iterable[str]) -> str:
+    """Return the type, with its format, that texts should have had to be compared by value.
+
+    "": most are no dates or numbers, or their order as texts is that of their values.
+    """
+    texts = sorted(texts)
+    shaped = [text for text in texts if _PLAIN.fullmatch(text) or _FOREIGN.fullmatch(text)]
+    if 2 * len(shaped) <= len(texts):
+        return ""
+    values = {declared: list(_read(shaped, declared)) for declared in _LIKELY}
+    best = max(_LIKELY, key=lambda declared: len(values[declared]))
+    wrong = ":" in best or values[best] != sorted(values[best])
+    return best if wrong and 2 * len(values[best]) > len(texts) else ""
+
+
+def _read(texts: Iterable[str], declared: str) -> Iterator[Any]:
+    kind, form = parse_type(declared), split_format(declared)[1]
+    for text in texts:
+        with suppress(BadRow):
+            yield as_declared(text, kind, "", form)
+
+
+@typed_lru_cache(256)  # a process warns of a column once
+def warn_of_texts(column: str, example: str, declared: str, treated: str) -> None:
+    """Warn that texts that are dates or numbers are ``treated`` letter by letter."""
+    remedy = shlex.quote(f"{column}={declared}")
+    warn(
+        f"The column {column!r} is text, such as {example!r}, and is {treated} as text, letter by "
+        f"letter. Build the index again with --column-type {remedy} or another format "
+        f"(column_types={{{column!r}: {declared!r}}})."
+    )
 
 
 class NewColumnError(Exception):
@@ -144,6 +200,9 @@ class Columns:
             name for name, kind in self.types.items() if kind in ("int64", "list[string]")
         }
         self.mixed: set[str] = set()  # string columns that have lists, as JSON text, and texts
+        # Texts of the string columns of which every text is a number or in a foreign form.
+        self.foreign: dict[str, list[str]] = {}
+        self._other = {*self._known, *named}  # columns that are not among them
         self._untyped: set[str] = set()  # columns with only untyped cells so far
         self._empty: set[str] = set()  # list columns with only empty lists so far
         # Columns that must not become float64 or list[float64]: those with an integer that float64
@@ -155,6 +214,8 @@ class Columns:
         changed, exact_only = {}, set()
         for name, value in metadata.items():
             kind = self._type_with(name, value, typed and not isinstance(value, Cell))
+            if kind == "string" and name not in self._other:
+                self._note_text(name, value)
             before = self.types.get(name, kind)
             if kind == "string" and (isinstance(value, list) or element_type(before)):
                 self.mixed.add(name)
@@ -180,7 +241,8 @@ class Columns:
         """Return the columns as they are now; learning from rows does not change the copy."""
         copied = copy.copy(self)
         copied.types = dict(self.types)
-        for name in ("mixed", "_unchecked", "_untyped", "_empty", "_exact_only"):
+        copied.foreign = {name: list(texts) for name, texts in self.foreign.items()}
+        for name in ("mixed", "_other", "_unchecked", "_untyped", "_empty", "_exact_only"):
             setattr(copied, name, set(getattr(self, name)))
         return copied
 
@@ -243,6 +305,14 @@ class Columns:
             integers = [item for item in present(value) if isinstance(item, int)]
             return list_of("float64") if all(map(exact_as_float, integers)) else "string"
         return "string" if own == "string" or element_type(own) else known
+
+    def _note_text(self, name: str, value: object) -> None:
+        plain = isinstance(value, str) and _PLAIN.fullmatch(value)
+        if not (plain or (isinstance(value, str) and _FOREIGN.fullmatch(value))):
+            self._other.add(name)
+            self.foreign.pop(name, None)
+        elif not plain and len(texts := self.foreign.setdefault(name, [])) < EXAMPLES:
+            texts.append(str(value))
 
     def _note_empty_lists(self, metadata: Mapping[str, Any], added: set[str]) -> None:
         for name, value in metadata.items():
