@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -42,6 +43,8 @@ SENTENCES = 4  # most sentences of one passage that are embedded
 CHARS = 1 << 17  # characters from the start of a passage that are split into sentences
 TOKENS = 128  # most tokens of the sentences that are embedded for one query
 
+_HEADING = re.compile(r"#{1,6} .*[^.!]")  # without a sentence on the next line
+
 Shared = Callable[[str], float]
 """Returns the sum of the inverse document frequencies of the words that a text shares with a query.
 """
@@ -57,7 +60,8 @@ def best_sentences(
     """Pick from each passage the sentence that best answers a query; "" if there is no text.
 
     The score of a sentence is the sum of the inverse document frequencies of the words that it
-    shares with the query; the first of equally good ones is picked. If no sentence of a passage
+    shares with the query; the first of equally good ones is picked, and a heading in Markdown
+    only if no other sentence shares a word. If no sentence of a passage
     shares a word, it is the one nearest to ``vector`` (dim,), among the first `SENTENCES`
     sentences.
 
@@ -67,7 +71,7 @@ def best_sentences(
     # See "The best sentence of a hit is chosen by words" in docs/decisions.md.
     groups = [split_sentences(p[:CHARS], wrapped=True) or [""] for p in passages]
     shared = _by_index(snapshot, query) if snapshot.manifest.lexical else _by_page(query, groups)
-    scores = [list(map(shared, group)) for group in groups]
+    scores = [_body_first(group, list(map(shared, group))) for group in groups]
     best = [group[s.index(max(s))] for group, s in zip(groups, scores, strict=True)]
     undecided = [i for i, s in enumerate(scores) if len(s) > 1 and not max(s)]
     if undecided and vector is not None and embedder is not None:
@@ -75,6 +79,12 @@ def best_sentences(
         for i, sentence in zip(undecided, _nearest(first, vector, embedder()), strict=True):
             best[i] = sentence
     return best
+
+
+def _body_first(sentences: Sequence[str], scores: list[float]) -> list[float]:
+    """Set the scores of headings in Markdown to 0 if another sentence has a score above 0."""
+    body = [0.0 if _HEADING.fullmatch(t) else s for t, s in zip(sentences, scores, strict=True)]
+    return body if any(body) else scores
 
 
 def _by_index(snapshot: Snapshot, query: str) -> Shared:
