@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import click
 
@@ -33,7 +33,7 @@ from sbert_search.cli.options.shared import (
     typed,
 )
 from sbert_search.errors import NoLexicalData
-from sbert_search.search.options import SearchOptions
+from sbert_search.search.options import OrderKeywords, SearchOptions
 from sbert_search.wings import required_part
 
 if TYPE_CHECKING:
@@ -316,17 +316,13 @@ def _answer_like(
     """Search for documents similar to documents of the index; this needs no model."""
     from sbert_search.search.engine import SearchEngine
 
-    allowed = {"path", "like", "unlike", "k", "where", "group_by", "full_text", *_FOR_EVERY_SEARCH}
+    names = OrderKeywords.__annotations__
+    allowed = {"path", "like", "unlike", "k", *names, *_FOR_EVERY_SEARCH}
     allowed |= set() if ctx.params["highlight"] else {"highlight"}  # --no-highlight is true
     refuse_typed(ctx, ctx.params.keys() - allowed, "with --like")
-    hits = SearchEngine(path, runner=runner).similar(
-        like,
-        ctx.params["k"],
-        unlike=unlike,
-        where=ctx.params["where"],
-        group_by=ctx.params["group_by"],
-        full_text=ctx.params["full_text"],
-    )
+    chosen = search_options(ctx)
+    keywords = cast("OrderKeywords", {name: getattr(chosen, name) for name in names})
+    hits = SearchEngine(path, runner=runner).similar(like, chosen.k, unlike=unlike, **keywords)
     _show(hits, as_json)
     _warn_of(hits.missing)
     if not hits:
@@ -336,7 +332,7 @@ def _answer_like(
 def _show(hits: Hits, as_json: bool, query_id: str | None = None) -> None:
     """Print hits; JSON output also has the query id, if there is one, and the missing shards."""
     if not as_json:
-        return show_hits(hits)
+        return show_hits(hits, scored=hits.total is None)  # a listing has no scores
     of_query = {} if query_id is None else {"query_id": query_id}
     for hit in hits:
         emit({**of_query, **hit_record(hit)})
@@ -371,7 +367,8 @@ def _answer(
     _show(hits, as_json)
     _warn_of(hits.missing)
     if hits.total is not None:
-        note(f"{len(hits):,} of {hits.total:,} documents")
+        counted = "documents" if options.group_by is None else "groups"
+        note(f"{len(hits):,} of {hits.total:,} {counted}")
     if not hits:
         why = ["matches the filter"] if options.where is not None else []
         if options.syntax == "operators" and (clauses := parse_query(query).clauses):

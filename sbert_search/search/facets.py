@@ -180,16 +180,6 @@ def groups_of(snapshot: Snapshot, column: str, docs: NDArray[np.int64]) -> NDArr
     return np.where(codes < 0, -1 - docs, codes)
 
 
-def nearest_of_groups(
-    snapshot: Snapshot, column: str, ranking: Ranking, without: NDArray[np.int64]
-) -> Ranking:
-    """Keep the best document of each group, but of no group that a document of ``without`` has."""
-    require_groups(snapshot, column)
-    groups = groups_of(snapshot, column, ranking.docs)
-    first = within_groups(groups, len(groups), 1)
-    return ranking.take(first[~np.isin(groups[first], groups_of(snapshot, column, without))])
-
-
 def within_groups(groups: NDArray[np.int64], n_groups: int, size: int) -> NDArray[np.int64]:
     """Return indices (m,) of the best ``size`` documents of the best group, the second, and so on.
 
@@ -224,14 +214,21 @@ def holds_groups(
     if size == 1:
         return True
     short = names[(counts < size) & (names >= 0)]
-    totals = group_sizes(snapshot, column, mask)
+    totals = _sizes(snapshot, column, documents_of(snapshot, mask))
     return bool((counts[np.searchsorted(names, short)] >= totals[short]).all())
 
 
-def group_sizes(snapshot: Snapshot, column: str, mask: RowMask | None) -> NDArray[np.int64]:
-    """Count the documents of a mask with each value of a column, int64 (n_values,)."""
+def count_groups(snapshot: Snapshot, column: str, marks: Marks) -> int:
+    """Count the groups of marked documents, of which each without a value is one."""
+    require_groups(snapshot, column)
+    sizes = _sizes(snapshot, column, marks)
+    return int(np.count_nonzero(sizes) - sizes.sum() + sum(int(some.sum()) for some in marks))
+
+
+def _sizes(snapshot: Snapshot, column: str, marks: Marks) -> NDArray[np.int64]:
+    """Count the marked documents with each value of a column, int64 (n_values,)."""
     distinct = snapshot.distinct_values(column)
     sizes = np.zeros(len(distinct.values), np.int64)
-    for marks, (docs, codes) in zip(documents_of(snapshot, mask), distinct.parts, strict=True):
-        sizes += np.bincount(codes[marks[docs]], minlength=len(sizes))
+    for some, (docs, codes) in zip(marks, distinct.parts, strict=True):
+        sizes += np.bincount(codes[some[docs]], minlength=len(sizes))
     return sizes

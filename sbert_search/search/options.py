@@ -181,23 +181,28 @@ class Boost:
         return cls(match["column"], weight, cast("BoostKind", match["kind"]), days)
 
 
-class SearchKeywords(TypedDict, total=False):
-    """The fields of `SearchOptions` except ``k``; ``fusion=None`` means the default `Fusion`."""
+class OrderKeywords(TypedDict, total=False):
+    """The fields of `SearchOptions` that do not depend on a query, except ``k``."""
 
-    mode: SearchMode
     where: Where | None
-    fusion: Fusion | None
-    rerank_depth: int
     offset: int
     min_score: float | None
     sort: str | None
-    syntax: Syntax | None
     boost: Boost | Sequence[Boost]
     diversity: float
     group_by: str | None
     group_size: int
-    group: bool
     full_text: bool
+
+
+class SearchKeywords(OrderKeywords, total=False):
+    """The fields of `SearchOptions` except ``k``; ``fusion=None`` means the default `Fusion`."""
+
+    mode: SearchMode
+    fusion: Fusion | None
+    rerank_depth: int
+    syntax: Syntax | None
+    group: bool
     fuzzy: int
     answer_depth: int
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic, perf_counter, time
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from sbert_search.base.progress import note, warn
 from sbert_search.errors import IndexStoreError, ModelMismatch, NoLexicalData, SbertSearchError
@@ -20,7 +20,13 @@ from sbert_search.index.index import Index
 from sbert_search.records import Document, RowCounts, Where
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.facets import Facet
-from sbert_search.search.options import SearchMode, SearchOptions, Syntax, require_queries
+from sbert_search.search.options import (
+    OrderKeywords,
+    SearchMode,
+    SearchOptions,
+    Syntax,
+    require_queries,
+)
 from sbert_search.search.queries import parse_query
 from sbert_search.search.results import Hits
 from sbert_search.serve.embedder import ServedEmbedder
@@ -109,12 +115,18 @@ class ServedIndex:
                 work.search_s += perf_counter() - started_s
                 self.metrics.searching.observe(work.search_s)
 
-    async def similar(self, doc_id: str, k: int, where: Where | None, work: Work) -> Hits:
-        """Find the k documents nearest to a document of the index."""
-        await self.document(doc_id)
+    async def similar(
+        self, like: Sequence[str], unlike: Sequence[str], options: SearchOptions, work: Work
+    ) -> Hits:
+        """Find the documents nearest to some documents of the index."""
+        for doc_id in (*like, *unlike):
+            await self.document(doc_id)
+        names = OrderKeywords.__annotations__
+        keywords = cast("OrderKeywords", {name: getattr(options, name) for name in names})
+        search = partial(self.engine.similar, like, options.k, unlike=unlike, **keywords)
         started_s = perf_counter()
         try:
-            return await self._read(partial(self.engine.similar, doc_id, k, where=where))
+            return await self._read(search)
         finally:
             work.search_s += perf_counter() - started_s
 
@@ -143,6 +155,7 @@ class ServedIndex:
                 mode=options.mode,
                 syntax=options.syntax or "operators",
                 fuzzy=options.fuzzy,
+                group_by=options.group_by,
             )
             with suppress(NoLexicalData):  # also if a list of words is damaged
                 return total, None if query is None else self.engine.suggest(query)

@@ -8,7 +8,7 @@ from msgspec import Meta, Struct, defstruct
 
 from sbert_search.declared import declared
 from sbert_search.records import Where
-from sbert_search.search.options import Fusion, SearchMode, SearchOptions, Syntax
+from sbert_search.search.options import Fusion, OrderKeywords, SearchMode, SearchOptions, Syntax
 
 MOST = 1_000_000
 MOST_BOOSTS = 8  # each reads a column of the candidates
@@ -133,6 +133,38 @@ SearchRequest = cast(
 )
 
 
+class AskedSimilar(Struct, kw_only=True, forbid_unknown_fields=True):
+    """Documents of an index, for others like them, with the options that need no query.
+
+    Attributes:
+        like: Ids of documents that the hits shall be like.
+        unlike: Ids of documents that the hits shall be far from.
+        index: Name of the index; "": the first one.
+        k: Number of hits; null: 10, or the most that the server allows if that is fewer.
+        boost: As in a search.
+    """
+
+    like: list[str]
+    unlike: list[str] = []
+    index: str = ""
+    k: Count | None = None
+    boost: Annotated[list[str], Meta(max_length=MOST_BOOSTS)] = []
+
+
+SIMILAR = tuple(name for name in OPTIONS if name in OrderKeywords.__annotations__)
+SimilarRequest = cast(
+    type[AskedSimilar],
+    defstruct(
+        "SimilarRequest",
+        options_of(SearchOptions, *SIMILAR),
+        bases=(AskedSimilar,),
+        namespace={"__doc__": AskedSimilar.__doc__},
+        kw_only=True,
+        forbid_unknown_fields=True,
+    ),
+)
+
+
 class StageRank(Struct, kw_only=True):
     """Rank and score of a hit in a stage of a search; the rank is null beyond ``fusion.depth``."""
 
@@ -181,7 +213,8 @@ class SearchResult(Struct, kw_only=True):
         total: Number of documents that match: those with a word of the query that pass the filter
             and meet the operators; in dense mode and without a query, those that pass the filter
             and meet the operators. Hybrid search without ``sort`` ranks other documents behind
-            them. null: not counted, as there are several queries.
+            them. With ``group_by``, the number of groups that they are in.
+            null: not counted, as there are several queries.
         suggestion: The query without its typing errors, by the words of the index; null: none seems
             misspelt, or there are several queries.
     """
@@ -354,10 +387,10 @@ class StoredDocument(Struct, kw_only=True):
 
 
 class SimilarResponse(Struct, kw_only=True):
-    """The documents that resemble a document most."""
+    """The documents that resemble a document, or several, most."""
 
     index: str
-    id: str
+    id: str  # the first of several
     commit: int
     missing_shards: list[str]
     hits: list[SearchHit]
