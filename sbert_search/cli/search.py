@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import click
 
@@ -33,7 +33,12 @@ from sbert_search.cli.options.shared import (
     typed,
 )
 from sbert_search.errors import NoLexicalData
-from sbert_search.search.options import OrderKeywords, SearchOptions
+from sbert_search.search.options import (
+    MatchKeywords,
+    OrderKeywords,
+    SearchOptions,
+    keywords_of,
+)
 from sbert_search.wings import required_part
 
 if TYPE_CHECKING:
@@ -316,12 +321,11 @@ def _answer_like(
     """Search for documents similar to documents of the index; this needs no model."""
     from sbert_search.search.engine import SearchEngine
 
-    names = OrderKeywords.__annotations__
-    allowed = {"path", "like", "unlike", "k", *names, *_FOR_EVERY_SEARCH}
+    allowed = {"path", "like", "unlike", "k", *OrderKeywords.__annotations__, *_FOR_EVERY_SEARCH}
     allowed |= set() if ctx.params["highlight"] else {"highlight"}  # --no-highlight is true
     refuse_typed(ctx, ctx.params.keys() - allowed, "with --like")
     chosen = search_options(ctx)
-    keywords = cast("OrderKeywords", {name: getattr(chosen, name) for name in names})
+    keywords = keywords_of(chosen, OrderKeywords)
     hits = SearchEngine(path, runner=runner).similar(like, chosen.k, unlike=unlike, **keywords)
     _show(hits, as_json)
     _warn_of(hits.missing)
@@ -408,10 +412,7 @@ def _count(
     return engine.facets(
         query,
         [column.strip() for column in columns],
-        where=options.where,
-        mode=options.mode,
-        syntax=options.syntax or "operators",
-        fuzzy=options.fuzzy,
+        **keywords_of(options, MatchKeywords),
     ).values()
 
 

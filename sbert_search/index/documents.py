@@ -18,7 +18,7 @@ from sbert_search.errors import QueryError
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.manifest import ColumnType
 from sbert_search.records import Document, Where
-from sbert_search.text.columns import EXAMPLES, likely_type, warn_of_texts
+from sbert_search.text.columns import EXAMPLES, warn_of_texts
 
 DocIds: TypeAlias = str | int | Iterable[str | int]
 """One document id or several. The integer 12 means the id "12"."""
@@ -113,8 +113,7 @@ def sorted_by(snapshot: Snapshot, sort: str, docs: NDArray[np.int64]) -> NDArray
         codes = snapshot.codes_of(column, docs)
         values = snapshot.distinct_values(column).values
         texts = values[:: -(-len(values) // EXAMPLES) or 1].to_pylist() if kind == "string" else []
-        if declared := likely_type(texts):
-            warn_of_texts(column, texts[0], declared, "sorted")
+        warn_of_texts(column, texts, "sorted")
     order: NDArray[np.int64] = np.lexsort((-codes if column != sort else codes, codes < 0))
     return order
 

@@ -22,7 +22,7 @@ from sbert_search.errors import ClusterError, ConfigError, QueryError
 from sbert_search.index.documents import first_rows
 from sbert_search.index.index import Index
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.records import Hit, Query, Where
+from sbert_search.records import Hit, Query
 from sbert_search.search.fusion import Ranking
 from sbert_search.search.hits import (
     AnswerReader,
@@ -32,9 +32,9 @@ from sbert_search.search.hits import (
     within_memory,
 )
 from sbert_search.search.options import (
+    MatchKeywords,
     OrderKeywords,
     SearchKeywords,
-    SearchMode,
     SearchOptions,
     Syntax,
     require_queries,
@@ -62,6 +62,7 @@ from sbert_search.search.retrieval import (
 if TYPE_CHECKING:
     from sbert_search.search.facets import Facet
     from sbert_search.search.ordering import PairScorer
+    from sbert_search.search.words import Marks
 
 RUN_DEPTH = 100  # documents that `SearchEngine.run` returns for a query by default
 
@@ -403,11 +404,8 @@ class SearchEngine:
         query: str | None,
         columns: str | Sequence[str],
         *,
-        where: Where | None = None,
-        mode: SearchMode = "auto",
-        syntax: Syntax = "operators",
-        fuzzy: int = 0,
         n: int = 10,
+        **keywords: Unpack[MatchKeywords],
     ) -> dict[str, Facet]:
         """Count the values of metadata columns among all documents that match; needs no model.
 
@@ -416,12 +414,9 @@ class SearchEngine:
                 text and meets the operators in it. In dense search, every document that meets the
                 operators matches. None: every document matches.
             columns: One column or several.
-            where: A filter over the metadata, which documents must pass too.
-            mode: As for `search`.
-            syntax: As for `search`.
-            fuzzy: As for `search`.
             n: Maximum number of values in ``Facet.counts``, and of ranges in ``Facet.ranges``, for
                 each column.
+            keywords: ``where``, ``mode``, ``syntax`` and ``fuzzy``; see `SearchOptions`.
 
         Returns:
             A `Facet` for each column, by the name of the column.
@@ -429,26 +424,22 @@ class SearchEngine:
         Raises:
             QueryError: There is no such column, ``n`` is below 1, the filter is wrong, or the query
                 is blank or has only words to exclude.
+            TypeError: There is no such keyword.
             NoLexicalData: The mode or an operator needs lexical data, and the index has none.
         """
-        from sbert_search.search.facets import count_values, matching_marks
+        from sbert_search.search.facets import count_values
 
-        options = SearchOptions(mode=mode, where=where, syntax=syntax, fuzzy=fuzzy)
-        snapshot = self._state()
-        names = [columns] if isinstance(columns, str) else columns
+        snapshot, names = self._state(), [columns] if isinstance(columns, str) else columns
         with self._turns:
-            marks = matching_marks(snapshot, query, options.for_index(snapshot))
+            marks = self._matching(snapshot, query, keywords)
             return {name: count_values(snapshot, name, marks, n) for name in names}
 
     def count(
         self,
         query: str | None = None,
         *,
-        where: Where | None = None,
-        mode: SearchMode = "auto",
-        syntax: Syntax = "operators",
-        fuzzy: int = 0,
         group_by: str | None = None,
+        **keywords: Unpack[MatchKeywords],
     ) -> int:
         """Count all documents that match, as `facets` does; needs no model.
 
@@ -457,26 +448,30 @@ class SearchEngine:
 
         Args:
             query: As for `facets`.
-            where: As for `facets`.
-            mode: As for `search`.
-            syntax: As for `search`.
-            fuzzy: As for `search`.
             group_by: Count the values of this column in place of documents, as ``k`` and ``offset``
                 of a search do; each document without a value counts, too.
+            keywords: As for `facets`.
 
         Raises:
             QueryError: The filter is wrong, or the query is blank or has only words to exclude.
+            TypeError: There is no such keyword.
             NoLexicalData: As for `facets`.
         """
-        from sbert_search.search.facets import count_groups, matching_marks
+        from sbert_search.search.facets import count_groups
 
-        options = SearchOptions(mode=mode, where=where, syntax=syntax, fuzzy=fuzzy)
         snapshot = self._state()
         with self._turns:
-            marks = matching_marks(snapshot, query, options.for_index(snapshot))
+            marks = self._matching(snapshot, query, keywords)
             if group_by is not None:
                 return count_groups(snapshot, group_by, marks)
         return sum(int(some.sum()) for some in marks)
+
+    def _matching(self, snapshot: Snapshot, query: str | None, keywords: MatchKeywords) -> Marks:
+        from sbert_search.search.facets import matching_marks
+
+        require_known(keywords, MatchKeywords)
+        options = self._options(None, None, cast("SearchKeywords", keywords))
+        return matching_marks(snapshot, query, options.for_index(snapshot))
 
     def suggest(self, query: str) -> str | None:
         """Correct misspelt words of a query by words of the index; needs no model.

@@ -60,10 +60,9 @@ def best_sentences(
     """Pick from each passage the sentence that best answers a query; "" if there is no text.
 
     The score of a sentence is the sum of the inverse document frequencies of the words that it
-    shares with the query; the first of equally good ones is picked, and a heading in Markdown
-    only if no other sentence shares a word. If no sentence of a passage
-    shares a word, it is the one nearest to ``vector`` (dim,), among the first `SENTENCES`
-    sentences.
+    shares with the query; the first of equally good ones is picked, and a heading in Markdown only if no other sentence
+    shares a word. If no sentence of a passage shares a word, it is the one nearest to ``vector``
+    (dim,), among the first `SENTENCES` sentences.
 
     ``embedder`` is called only if it is needed. At most `TOKENS` tokens of all passages are
     embedded, in one call of the embedder; without a vector, none are.

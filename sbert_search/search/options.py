@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from numbers import Real
-from typing import TYPE_CHECKING, Annotated, Literal, TypedDict, Unpack, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, TypedDict, TypeVar, Unpack, cast, get_args
 
 from sbert_search.config import unknown_name
 from sbert_search.declared import Bounds, check, declared
@@ -207,6 +207,15 @@ class SearchKeywords(OrderKeywords, total=False):
     answer_depth: int
 
 
+class MatchKeywords(TypedDict, total=False):
+    """The fields of `SearchOptions` that decide which documents match a query."""
+
+    mode: SearchMode
+    where: Where | None
+    syntax: Syntax | None
+    fuzzy: int
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SearchOptions:
     """How documents are found and ordered.
@@ -359,6 +368,14 @@ class SearchOptions:
         if changes.get("fusion", self.fusion) is None:
             changes["fusion"] = Fusion()
         return replace(self, **changes)  # type: ignore[arg-type]
+
+
+K = TypeVar("K")
+
+
+def keywords_of(options: SearchOptions, keywords: type[K]) -> K:
+    """Return the options that a `TypedDict` of keywords names."""
+    return cast(K, {name: getattr(options, name) for name in keywords.__annotations__})
 
 
 def require_queries(queries: Sequence[str]) -> None:

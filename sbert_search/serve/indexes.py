@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic, perf_counter, time
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from sbert_search.base.progress import note, warn
 from sbert_search.errors import IndexStoreError, ModelMismatch, NoLexicalData, SbertSearchError
@@ -21,10 +21,10 @@ from sbert_search.records import Document, RowCounts, Where
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.facets import Facet
 from sbert_search.search.options import (
+    MatchKeywords,
     OrderKeywords,
-    SearchMode,
     SearchOptions,
-    Syntax,
+    keywords_of,
     require_queries,
 )
 from sbert_search.search.queries import parse_query
@@ -121,8 +121,7 @@ class ServedIndex:
         """Find the documents nearest to some documents of the index."""
         for doc_id in (*like, *unlike):
             await self.document(doc_id)
-        names = OrderKeywords.__annotations__
-        keywords = cast("OrderKeywords", {name: getattr(options, name) for name in names})
+        keywords = keywords_of(options, OrderKeywords)
         search = partial(self.engine.similar, like, options.k, unlike=unlike, **keywords)
         started_s = perf_counter()
         try:
@@ -131,32 +130,18 @@ class ServedIndex:
             work.search_s += perf_counter() - started_s
 
     async def facets(
-        self,
-        query: str | None,
-        columns: Sequence[str],
-        mode: SearchMode,
-        where: Where | None,
-        syntax: Syntax,
-        fuzzy: int,
-        n: int = 10,
+        self, query: str | None, columns: Sequence[str], options: SearchOptions, n: int = 10
     ) -> Mapping[str, Facet]:
         """Count the values of columns among the documents that match."""
-        distinct = list(dict.fromkeys(columns))
-        count = partial(self.engine.facets, query, distinct, where=where, mode=mode)
-        return await self._read(partial(count, syntax=syntax, fuzzy=fuzzy, n=n))
+        distinct, about = list(dict.fromkeys(columns)), keywords_of(options, MatchKeywords)
+        return await self._read(partial(self.engine.facets, query, distinct, n=n, **about))
 
     async def about(self, query: str | None, options: SearchOptions) -> tuple[int, str | None]:
         """Count the documents that match, and correct a query that seems misspelt."""
 
         def read() -> tuple[int, str | None]:
-            total = self.engine.count(
-                query,
-                where=options.where,
-                mode=options.mode,
-                syntax=options.syntax or "operators",
-                fuzzy=options.fuzzy,
-                group_by=options.group_by,
-            )
+            about = keywords_of(options, MatchKeywords)
+            total = self.engine.count(query, group_by=options.group_by, **about)
             with suppress(NoLexicalData):  # also if a list of words is damaged
                 return total, None if query is None else self.engine.suggest(query)
             return total, None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Generic, Literal, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
@@ -215,14 +215,9 @@ async def _similar(served: Served, arguments: SimilarArguments, work: Work) -> F
 
 
 def _documents_of(index: str, found: SearchResult | SimilarResponse) -> FoundDocuments:
-    return FoundDocuments(
-        index=index,
-        commit=found.commit,
-        missing_shards=found.missing_shards,
-        hits=found.hits,
-        total=getattr(found, "total", None),
-        suggestion=getattr(found, "suggestion", None),
-    )
+    names = FoundDocuments.__struct_fields__
+    about: dict[str, Any] = {name: getattr(found, name, None) for name in names}
+    return FoundDocuments(**{**about, "index": index})
 
 
 async def _document(served: Served, arguments: DocumentArguments, work: Work) -> StoredDocument:

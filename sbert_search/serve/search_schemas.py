@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeAlias, cast
+from typing import Annotated, Any, TypeAlias, TypeVar, cast
 
 from msgspec import Meta, Struct, defstruct
 
@@ -120,17 +120,23 @@ OPTIONS = (
     "group_size",
     "full_text",
 )
-SearchRequest = cast(
-    type[AskedSearch],
-    defstruct(
-        "SearchRequest",
-        options_of(SearchOptions, *OPTIONS, syntax="operators"),
-        bases=(AskedSearch,),
-        namespace={"__doc__": AskedSearch.__doc__},
+S = TypeVar("S", bound=Struct)
+
+
+def _request(asked: type[S], *names: str, **defaults: object) -> type[S]:
+    """Add options of a search to the fields of a request; the name begins with Asked."""
+    made = defstruct(
+        f"{asked.__name__.removeprefix('Asked')}Request",
+        options_of(SearchOptions, *names, **defaults),
+        bases=(asked,),
+        namespace={"__doc__": asked.__doc__},
         kw_only=True,
         forbid_unknown_fields=True,
-    ),
-)
+    )
+    return cast(type[S], made)
+
+
+SearchRequest = _request(AskedSearch, *OPTIONS, syntax="operators")
 
 
 class AskedSimilar(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -152,17 +158,7 @@ class AskedSimilar(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 SIMILAR = tuple(name for name in OPTIONS if name in OrderKeywords.__annotations__)
-SimilarRequest = cast(
-    type[AskedSimilar],
-    defstruct(
-        "SimilarRequest",
-        options_of(SearchOptions, *SIMILAR),
-        bases=(AskedSimilar,),
-        namespace={"__doc__": AskedSimilar.__doc__},
-        kw_only=True,
-        forbid_unknown_fields=True,
-    ),
-)
+SimilarRequest = _request(AskedSimilar, *SIMILAR)
 
 
 class StageRank(Struct, kw_only=True):
@@ -210,11 +206,11 @@ class SearchResult(Struct, kw_only=True):
         missing_shards: Lost shards, whose documents were not searched; only `serve --partial` has
             such answers.
         hits: The hits.
-        total: Number of documents that match: those with a word of the query that pass the filter
-            and meet the operators; in dense mode and without a query, those that pass the filter
-            and meet the operators. Hybrid search without ``sort`` ranks other documents behind
-            them. With ``group_by``, the number of groups that they are in.
-            null: not counted, as there are several queries.
+        total: Number of documents that match, or with ``group_by`` of their groups: those with a
+            word of the query that pass the filter and meet the operators; in dense mode and without
+            a query, those that pass the filter and meet the operators. Hybrid search without
+            ``sort`` ranks other documents behind them. null: not counted, as there are several
+            queries.
         suggestion: The query without its typing errors, by the words of the index; null: none seems
             misspelt, or there are several queries.
     """

@@ -6,7 +6,7 @@ import copy
 import json
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, date, datetime, time
 from typing import Any, cast
@@ -118,9 +118,13 @@ _DAYS = [
 ]
 _LIKELY = [
     *(f"date:{day}" for day in _DAYS),
-    *(f"timestamp:{day} %H:%M{seconds}" for day in _DAYS for seconds in ("", ":%S")),
+    *(f"timestamp:{day} {time}" for day in _DAYS for time in ("%H:%M", "%H:%M:%S")),
     *("int", "float", "float:1.234,56", "float:1,234.56", "float:1 234,56", "float:1'234.56"),
 ]
+
+
+def _is_value(text: str) -> bool:
+    return bool(_PLAIN.fullmatch(text) or _FOREIGN.fullmatch(text))
 
 
 def likely_type(texts: Iterable[str]) -> str:
@@ -129,7 +133,7 @@ def likely_type(texts: Iterable[str]) -> str:
     "": most are no dates or numbers, or their order as texts is that of their values.
     """
     texts = sorted(texts)
-    shaped = [text for text in texts if _PLAIN.fullmatch(text) or _FOREIGN.fullmatch(text)]
+    shaped = list(filter(_is_value, texts))
     if 2 * len(shaped) <= len(texts):
         return ""
     values = {declared: list(_read(shaped, declared)) for declared in _LIKELY}
@@ -145,15 +149,29 @@ def _read(texts: Iterable[str], declared: str) -> Iterator[Any]:
             yield as_declared(text, kind, "", form)
 
 
-@typed_lru_cache(256)  # a process warns of a column once
-def warn_of_texts(column: str, example: str, declared: str, treated: str) -> None:
-    """Warn that texts that are dates or numbers are ``treated`` letter by letter."""
-    remedy = shlex.quote(f"{column}={declared}")
-    warn(
-        f"The column {column!r} is text, such as {example!r}, and is {treated} as text, letter by "
-        f"letter. Build the index again with --column-type {remedy} or another format "
+def letter_by_letter(column: str, texts: Sequence[str], treated: str) -> str:
+    """Return a message if texts that are ``treated`` as texts are dates or numbers; else ""."""
+    if not (declared := likely_type(texts)):
+        return ""
+    remedy, example = shlex.quote(f"{column}={declared}"), next(filter(_is_value, texts))
+    return (
+        f"The column {column!r} is text, such as {example!r}, and is {treated} letter by letter. "
+        f"An index built with --column-type {remedy} or another format reads its values "
         f"(column_types={{{column!r}: {declared!r}}})."
     )
+
+
+@typed_lru_cache(256)
+def _warnings_of(column: str, treated: str) -> list[str]:
+    return []  # this list remembers that a process has warned
+
+
+def warn_of_texts(column: str, texts: Sequence[str], treated: str) -> None:
+    """Give the message of `letter_by_letter` as a warning, once for a column."""
+    said = _warnings_of(column, treated)
+    if not said and (message := letter_by_letter(column, texts, treated)):
+        said.append(message)
+        warn(message)
 
 
 class NewColumnError(Exception):
@@ -307,12 +325,11 @@ class Columns:
         return "string" if own == "string" or element_type(own) else known
 
     def _note_text(self, name: str, value: object) -> None:
-        plain = isinstance(value, str) and _PLAIN.fullmatch(value)
-        if not (plain or (isinstance(value, str) and _FOREIGN.fullmatch(value))):
+        if not (isinstance(value, str) and _is_value(value)):
             self._other.add(name)
             self.foreign.pop(name, None)
-        elif not plain and len(texts := self.foreign.setdefault(name, [])) < EXAMPLES:
-            texts.append(str(value))
+        elif not _PLAIN.fullmatch(value):
+            self.foreign[name] = [*self.foreign.get(name, ()), value][:EXAMPLES]
 
     def _note_empty_lists(self, metadata: Mapping[str, Any], added: set[str]) -> None:
         for name, value in metadata.items():

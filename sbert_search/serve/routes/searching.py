@@ -161,10 +161,7 @@ async def answer_search(served: Served, body: AskedSearch, work: Work) -> Search
     )
     facets: Mapping[str, Facet] = {}
     if body.facets:
-        mode, where, syntax = options.mode, options.where, options.syntax or "operators"
-        facets = await served_index.facets(
-            body.query, body.facets, mode, where, syntax, options.fuzzy
-        )
+        facets = await served_index.facets(body.query, body.facets, options)
     total, suggestion = None, None
     if body.queries is None:
         total, suggestion = await served_index.about(body.query, options)
@@ -199,9 +196,8 @@ async def count_facets(served: Served, call: Call[FacetRequest]) -> Reply:
         _check_query(body.query, "query", served.limits)
     served.require_filter(body.where)
     fuzzy = served.fuzzy if body.fuzzy is None else body.fuzzy
-    facets = await served_index.facets(
-        body.query, body.columns, body.mode, body.where, body.syntax, fuzzy, body.n
-    )
+    options = SearchOptions(mode=body.mode, where=body.where, syntax=body.syntax, fuzzy=fuzzy)
+    facets = await served_index.facets(body.query, body.columns, options, body.n)
     counts = [counts_of(facet) for facet in facets.values()]
     return Reply(FacetResponse(index=served_index.name, facets=counts))
 

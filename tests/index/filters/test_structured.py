@@ -151,8 +151,8 @@ def test_dates_of_other_countries_that_are_compared_as_text_are_named(
     dates = {"seit": "15.09.2025", "bis": "16.09.2025"}
     index = Index.build([{"_id": "a", "text": "x", **dates}], model="hashing")
     noted = capsys.readouterr().err
-    assert noted.count("so it is compared and sorted letter by letter") == 2
-    assert "To read its values: --column-type seit=date:%d.%m.%Y" in noted
+    assert noted.count("is compared and sorted letter by letter") == 2
+    assert "An index built with --column-type seit=date:%d.%m.%Y" in noted
     for name, where in (
         ("seit", "seit > '2025-01-01'"),
         ("bis", "bis BETWEEN '2025-01-01' AND '2026-01-01'"),
@@ -160,6 +160,6 @@ def test_dates_of_other_countries_that_are_compared_as_text_are_named(
         list(index.documents(where))
         said = capsys.readouterr().err
         assert f"{name!r} is text, such as {dates[name]!r}" in said
-        assert f"Build the index again with --column-type {name}=date:%d.%m.%Y" in said
+        assert f"An index built with --column-type {name}=date:%d.%m.%Y" in said
     list(index.documents("seit = '15.09.2025' AND seit > '1'"))
     assert not capsys.readouterr().err
