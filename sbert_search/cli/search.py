@@ -110,7 +110,8 @@ def _single_without_collections(function: Callable[..., None]) -> Callable[..., 
 @click.option(
     "--facets",
     metavar="COLUMN[,COLUMN...]",
-    help="Count the values of these columns among all documents that match; QUERY may be left out.",
+    help="Count the values of these columns among all documents that match, or in ranges, as in "
+    "price:0:50:100; QUERY may be left out.",
 )
 @click.option(
     "--highlight/--no-highlight",
@@ -214,7 +215,7 @@ def search(
         vectors = load_vectors(vector_file)
     if queries is not None:
         return _answer_file(engine, queries, vectors, run_out, as_json, chosen, highlight=highlight)
-    counts = _count(engine, query, facets.split(","), chosen) if facets is not None else ()
+    counts = _count(engine, query, facets, chosen) if facets is not None else ()
     listed = facets is None or bool(typed(ctx) & {"sort", "k", "offset"})
     if query is not None or vectors is not None or listed:
         _answer(engine, query, vectors, as_json, chosen, highlight=highlight)
@@ -407,11 +408,11 @@ def _why_never(index: Index) -> str:
 
 
 def _count(
-    engine: SearchEngine, query: str | None, columns: Sequence[str], options: SearchOptions
+    engine: SearchEngine, query: str | None, columns: str, options: SearchOptions
 ) -> Iterable[Facet]:
     return engine.facets(
         query,
-        [column.strip() for column in columns],
+        [column.strip() for column in columns.split(",")],
         **keywords_of(options, MatchKeywords),
     ).values()
 

@@ -413,7 +413,8 @@ class SearchEngine:
             query: A text. In lexical and hybrid search, a document matches if it has a word of the
                 text and meets the operators in it. In dense search, every document that meets the
                 operators matches. None: every document matches.
-            columns: One column or several.
+            columns: One column or several. ``price:0:50:100`` counts the ranges from 0 to below 50,
+                to below 100, from 100 on, and, if there are lower values, below 0.
             n: Maximum number of values in ``Facet.counts``, and of ranges in ``Facet.ranges``, for
                 each column.
             keywords: ``where``, ``mode``, ``syntax`` and ``fuzzy``; see `SearchOptions`.
@@ -432,7 +433,8 @@ class SearchEngine:
         snapshot, names = self._state(), [columns] if isinstance(columns, str) else columns
         with self._turns:
             marks = self._matching(snapshot, query, keywords)
-            return {name: count_values(snapshot, name, marks, n) for name in names}
+            found = [count_values(snapshot, name, marks, n) for name in names]
+        return {facet.column: facet for facet in found}
 
     def count(
         self,
@@ -531,7 +533,7 @@ class SearchEngine:
 
     def _listed(self, options: SearchOptions) -> Hits:
         """Return the documents that pass the filter, of which no query gives scores."""
-        from sbert_search.search.facets import groups_of, require_groups
+        from sbert_search.search.facets import groups_of
 
         unused = ("boost", "diversity", "min_score")
         if named := [name for name in unused if getattr(options, name)]:
@@ -539,15 +541,12 @@ class SearchEngine:
         state = self._state()
         with self._turns:
             docs = first_rows(state, options.where)
-            total = len(docs)
-            if options.group_by is not None:
-                require_groups(state, options.group_by)
-                total = len(np.unique(groups_of(state, options.group_by, docs)))
+            groups = docs if (by := options.group_by) is None else groups_of(state, by, docs)
             ranking = Ranking(docs, docs, np.zeros(len(docs)))
             options = replace(options, mode="dense")
             (found,) = order_page(state, [Retrieved("", "", None, ranking)], options, None)
             hits = page_hits(state, found, options, highlight=False, embedder=None)
-        return _hits_of(state, hits, total=total)
+        return _hits_of(state, hits, total=len(np.unique(groups)))
 
     def _state(self) -> Snapshot:
         """Return the present state of the index, placed by the runner if there is one."""

@@ -60,9 +60,9 @@ def best_sentences(
     """Pick from each passage the sentence that best answers a query; "" if there is no text.
 
     The score of a sentence is the sum of the inverse document frequencies of the words that it
-    shares with the query; the first of equally good ones is picked, and a heading in Markdown only if no other sentence
-    shares a word. If no sentence of a passage shares a word, it is the one nearest to ``vector``
-    (dim,), among the first `SENTENCES` sentences.
+    shares with the query; the first of equally good ones is picked, and a heading in Markdown only
+    if no other sentence shares a word. If no sentence of a passage shares a word, it is the one
+    nearest to ``vector`` (dim,), among the first `SENTENCES` sentences.
 
     ``embedder`` is called only if it is needed. At most `TOKENS` tokens of all passages are
     embedded, in one call of the embedder; without a vector, none are.
@@ -70,7 +70,10 @@ def best_sentences(
     # See "The best sentence of a hit is chosen by words" in docs/decisions.md.
     groups = [split_sentences(p[:CHARS], wrapped=True) or [""] for p in passages]
     shared = _by_index(snapshot, query) if snapshot.manifest.lexical else _by_page(query, groups)
-    scores = [_body_first(group, list(map(shared, group))) for group in groups]
+    scores = [list(map(shared, group)) for group in groups]
+    for group, own in zip(groups, scores, strict=True):
+        body = [0.0 if _HEADING.fullmatch(t) else s for t, s in zip(group, own, strict=True)]
+        own[:] = body if any(body) else own
     best = [group[s.index(max(s))] for group, s in zip(groups, scores, strict=True)]
     undecided = [i for i, s in enumerate(scores) if len(s) > 1 and not max(s)]
     if undecided and vector is not None and embedder is not None:
@@ -78,12 +81,6 @@ def best_sentences(
         for i, sentence in zip(undecided, _nearest(first, vector, embedder()), strict=True):
             best[i] = sentence
     return best
-
-
-def _body_first(sentences: Sequence[str], scores: list[float]) -> list[float]:
-    """Set the scores of headings in Markdown to 0 if another sentence has a score above 0."""
-    body = [0.0 if _HEADING.fullmatch(t) else s for t, s in zip(sentences, scores, strict=True)]
-    return body if any(body) else scores
 
 
 def _by_index(snapshot: Snapshot, query: str) -> Shared:

@@ -153,13 +153,10 @@ def retrieve_similar(
 
     With ``group_by``, the groups of ``own`` are left out, and there are groups up to the page.
     """
-    from sbert_search.search.facets import groups_of, holds_groups, require_groups
+    from sbert_search.search.facets import groups_of, holds_groups
 
-    column, mask = options.group_by, None
-    if column is not None:
-        require_groups(snapshot, column)
-    if options.where is not None:
-        mask = snapshot.filter_mask(options.where)
+    column = options.group_by
+    mask = None if options.where is None else snapshot.filter_mask(options.where)
     n, pages = options.depth + len(own), options.offset + options.k
     while True:
         (ranking,) = nearest_documents(snapshot, vector[None], n, mask)

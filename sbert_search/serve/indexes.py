@@ -121,11 +121,10 @@ class ServedIndex:
         """Find the documents nearest to some documents of the index."""
         for doc_id in (*like, *unlike):
             await self.document(doc_id)
-        keywords = keywords_of(options, OrderKeywords)
-        search = partial(self.engine.similar, like, options.k, unlike=unlike, **keywords)
+        search = partial(self.engine.similar, like, options.k, unlike=unlike)
         started_s = perf_counter()
         try:
-            return await self._read(search)
+            return await self._read(partial(search, **keywords_of(options, OrderKeywords)))
         finally:
             work.search_s += perf_counter() - started_s
 

@@ -8,7 +8,7 @@ from msgspec import Meta, Struct, defstruct
 
 from sbert_search.declared import declared
 from sbert_search.records import Where
-from sbert_search.search.options import Fusion, OrderKeywords, SearchMode, SearchOptions, Syntax
+from sbert_search.search.options import Fusion, OrderKeywords, SearchOptions
 
 MOST = 1_000_000
 MOST_BOOSTS = 8  # each reads a column of the candidates
@@ -90,7 +90,8 @@ class AskedSearch(Struct, kw_only=True, forbid_unknown_fields=True):
         highlight: Whether hits have the best sentence and the words that matched.
         explain: Whether hits have their rank and score in every stage.
         passages: Whether a hit is a passage, so that several may come from a document.
-        facets: Columns whose values are counted among all documents that match; one query only.
+        facets: Columns whose values are counted among all documents that match, or in ranges, such
+            as ``price:0:50:100``; one query only.
     """
 
     query: str | None = None
@@ -157,6 +158,7 @@ class AskedSimilar(Struct, kw_only=True, forbid_unknown_fields=True):
     boost: Annotated[list[str], Meta(max_length=MOST_BOOSTS)] = []
 
 
+FACETS = ("mode", "where", "syntax")
 SIMILAR = tuple(name for name in OPTIONS if name in OrderKeywords.__annotations__)
 SimilarRequest = _request(AskedSimilar, *SIMILAR)
 
@@ -257,7 +259,8 @@ class FacetCounts(Struct, kw_only=True):
         missing: Number of documents without a value.
         low: The lowest value of a column of numbers, dates or times.
         high: The highest value of such a column.
-        ranges: Equally wide ranges of such a column, if it has more values than ``values`` holds.
+        ranges: The ranges asked for, or equally wide ones of such a column, if it has more values
+            than ``values`` holds.
         total: Number of documents that match, with or without a value.
     """
 
@@ -271,17 +274,14 @@ class FacetCounts(Struct, kw_only=True):
     total: int = 0
 
 
-class FacetRequest(Struct, kw_only=True, forbid_unknown_fields=True):
+class AskedFacet(Struct, kw_only=True, forbid_unknown_fields=True):
     """Columns whose values are counted among the documents that match.
 
     Attributes:
-        columns: The columns.
+        columns: The columns; ``price:0:50:100`` counts the ranges between these values.
         index: Name of the index; "": the first one.
         query: A text; with the modes lexical and hybrid, documents with a word of it match, and
             with dense all those that meet its operators. None: every document matches.
-        mode: As in a search.
-        where: A filter over the metadata, which documents must pass too.
-        syntax: As in a search.
         fuzzy: As in a search.
         n: Largest number of values that are listed for a column, and of ranges.
     """
@@ -289,11 +289,11 @@ class FacetRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     columns: list[str]
     index: str = ""
     query: str | None = None
-    mode: SearchMode = "auto"
-    where: JsonWhere | None = None
-    syntax: Syntax = "operators"
     fuzzy: Fuzzy | None = None
     n: Annotated[int, Meta(ge=1, le=100)] = 10
+
+
+FacetRequest = _request(AskedFacet, *FACETS, syntax="operators")
 
 
 class FacetResponse(Struct, kw_only=True):

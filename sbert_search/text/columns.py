@@ -111,13 +111,9 @@ _FOREIGN = re.compile(
     r"(?: [0-9]{1,2}:[0-9]{2}(?::[0-9]{2})?)?"
     r"|-?[1-9][0-9]{0,2}([., '\xa0\u202f])[0-9]{3}(?:\3[0-9]{3})*(?:[.,][0-9]+)?|-?[0-9]+,[0-9]+"
 )
-_DAYS = [
-    form.replace(".", mark)
-    for form in ("%d.%m.%Y", "%m.%d.%Y", "%d.%m.%y", "%m.%d.%y")
-    for mark in "./-"
-]
+_DAYS = [f"%{first}{mark}%{second}{mark}%Y" for first, second in ("dm", "md") for mark in "./-"]
 _LIKELY = [
-    *(f"date:{day}" for day in _DAYS),
+    *(f"date:{day}" for day in (*_DAYS, *(day.lower() for day in _DAYS))),
     *(f"timestamp:{day} {time}" for day in _DAYS for time in ("%H:%M", "%H:%M:%S")),
     *("int", "float", "float:1.234,56", "float:1,234.56", "float:1 234,56", "float:1'234.56"),
 ]
@@ -218,9 +214,8 @@ class Columns:
             name for name, kind in self.types.items() if kind in ("int64", "list[string]")
         }
         self.mixed: set[str] = set()  # string columns that have lists, as JSON text, and texts
-        # Texts of the string columns of which every text is a number or in a foreign form.
-        self.foreign: dict[str, list[str]] = {}
-        self._other = {*self._known, *named}  # columns that are not among them
+        self.texts: dict[str, list[str]] = {}  # of new string columns: some, without plain numbers
+        self._silent = self._known | named.keys()
         self._untyped: set[str] = set()  # columns with only untyped cells so far
         self._empty: set[str] = set()  # list columns with only empty lists so far
         # Columns that must not become float64 or list[float64]: those with an integer that float64
@@ -232,8 +227,6 @@ class Columns:
         changed, exact_only = {}, set()
         for name, value in metadata.items():
             kind = self._type_with(name, value, typed and not isinstance(value, Cell))
-            if kind == "string" and name not in self._other:
-                self._note_text(name, value)
             before = self.types.get(name, kind)
             if kind == "string" and (isinstance(value, list) or element_type(before)):
                 self.mixed.add(name)
@@ -253,14 +246,14 @@ class Columns:
         self._untyped |= added & cells
         self.types |= changed
         self._exact_only |= exact_only
-        self._note_empty_lists(metadata, added)
+        self._note_values(metadata, added)
 
     def copy(self) -> Columns:
         """Return the columns as they are now; learning from rows does not change the copy."""
         copied = copy.copy(self)
         copied.types = dict(self.types)
-        copied.foreign = {name: list(texts) for name, texts in self.foreign.items()}
-        for name in ("mixed", "_other", "_unchecked", "_untyped", "_empty", "_exact_only"):
+        copied.texts = {name: list(texts) for name, texts in self.texts.items()}
+        for name in ("mixed", "_unchecked", "_untyped", "_empty", "_exact_only"):
             setattr(copied, name, set(getattr(self, name)))
         return copied
 
@@ -324,15 +317,12 @@ class Columns:
             return list_of("float64") if all(map(exact_as_float, integers)) else "string"
         return "string" if own == "string" or element_type(own) else known
 
-    def _note_text(self, name: str, value: object) -> None:
-        if not (isinstance(value, str) and _is_value(value)):
-            self._other.add(name)
-            self.foreign.pop(name, None)
-        elif not _PLAIN.fullmatch(value):
-            self.foreign[name] = [*self.foreign.get(name, ()), value][:EXAMPLES]
-
-    def _note_empty_lists(self, metadata: Mapping[str, Any], added: set[str]) -> None:
+    def _note_values(self, metadata: Mapping[str, Any], added: set[str]) -> None:
         for name, value in metadata.items():
+            if self.types[name] == "string" and isinstance(value, str) and name not in self._silent:
+                texts = self.texts.setdefault(name, [])
+                if len(texts) < EXAMPLES and not _PLAIN.fullmatch(value):
+                    texts.append(value)
             if not isinstance(value, list) or present(value):
                 self._empty.discard(name)
             elif name in added:

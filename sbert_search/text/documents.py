@@ -228,7 +228,7 @@ class CorpusReader:
                 f"The column {name!r} has lists and single texts, so its lists become JSON text."
                 f"{if_offered('--column-type', f' To keep them: --column-type {lists}.')}"
             )
-        for name, texts in self._columns.foreign.items():
+        for name, texts in self._columns.texts.items():
             if message := letter_by_letter(name, texts, "compared and sorted"):
                 note(message)
         if not (rows or allow_empty):

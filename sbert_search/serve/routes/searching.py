@@ -19,9 +19,11 @@ from sbert_search.serve.problems import Problem
 from sbert_search.serve.queue import Work
 from sbert_search.serve.routes.embedding import usage_of
 from sbert_search.serve.search_schemas import (
+    FACETS,
     FUSION,
     OPTIONS,
     SIMILAR,
+    AskedFacet,
     AskedSearch,
     AskedSimilar,
     FacetCounts,
@@ -186,7 +188,7 @@ async def answer_search(served: Served, body: AskedSearch, work: Work) -> Search
     )
 
 
-async def count_facets(served: Served, call: Call[FacetRequest]) -> Reply:
+async def count_facets(served: Served, call: Call[AskedFacet]) -> Reply:
     """Count the values of columns among the documents that match."""
     body = call.body
     served_index = served.index(body.index)
@@ -194,9 +196,9 @@ async def count_facets(served: Served, call: Call[FacetRequest]) -> Reply:
         raise Problem(400, "There is no column in the list.", "columns")
     if body.query is not None:
         _check_query(body.query, "query", served.limits)
-    served.require_filter(body.where)
     fuzzy = served.fuzzy if body.fuzzy is None else body.fuzzy
-    options = SearchOptions(mode=body.mode, where=body.where, syntax=body.syntax, fuzzy=fuzzy)
+    options = SearchOptions(fuzzy=fuzzy, **{name: getattr(body, name) for name in FACETS})
+    served.require_filter(options.where)
     facets = await served_index.facets(body.query, body.columns, options, body.n)
     counts = [counts_of(facet) for facet in facets.values()]
     return Reply(FacetResponse(index=served_index.name, facets=counts))
