@@ -141,8 +141,9 @@ class Hit:
         span: Start and end of the best passage in ``Document.full_text``, in characters.
         best_sentence: The sentence of the best passage whose words in common with the query have
             the largest sum of inverse document frequencies. If the index has lexical data, all
-            inflections of a word count as this word. If no sentence has a word in common with the
-            query: of the first four sentences, the one whose vector is nearest to the vector of the
+            inflections of a word count as this word, and a heading in Markdown counts only if no
+            other sentence has one in common. If no sentence has a word in common with the query: of
+            the first four sentences, the one whose vector is nearest to the vector of the
             query. "" if no sentence was requested.
         matched_words: Words of the query that occur in the document, in any inflection. In fuzzy
             search, also the words of the document that matched a word of the query. Common words

@@ -199,13 +199,13 @@ def show_facet(facet: Facet) -> None:
         say(f"  {count:>8,}  {_line(value)[:_FACET_CHARS]}")
 
 
-def show_hits(hits: Iterable[Hit]) -> None:
+def show_hits(hits: Iterable[Hit], *, scored: bool = True) -> None:
     """Print each hit: rank, score, title, id, a snippet, and answer, matched words and metadata."""
     console = terminal()
     width = console.width - 4
     for hit in hits:
         lines = chain.from_iterable(
-            _wrapped(text, console, width, most) for text, most in _paragraphs(hit)
+            _wrapped(text, console, width, most) for text, most in _paragraphs(hit, scored)
         )
         shown = next(lines)
         for line in lines:
@@ -225,12 +225,13 @@ def _wrapped(text: Text, console: Console, width: int, most: int) -> list[Text]:
     return lines
 
 
-def _paragraphs(hit: Hit) -> Iterator[tuple[Text, int]]:
+def _paragraphs(hit: Hit, scored: bool) -> Iterator[tuple[Text, int]]:
     """Yield the paragraphs of a hit, each with the maximum number of its lines."""
     from rich.text import Text
 
     title = _line(hit.title)
-    head = Text.assemble((f"{hit.rank:>2}  ", "dim"), (f"{hit.score:.4f}", "cyan"), "  ")
+    score = f"{hit.score:.4f}  " if scored else ""
+    head = Text.assemble((f"{hit.rank:>2}  ", "dim"), (score, "cyan"))
     head.append(title or _line(hit.doc_id), "bold")
     if title and title != hit.doc_id:
         head.append(f"  {_line(hit.doc_id)}", "dim")

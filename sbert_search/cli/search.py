@@ -33,7 +33,12 @@ from sbert_search.cli.options.shared import (
     typed,
 )
 from sbert_search.errors import NoLexicalData
-from sbert_search.search.options import SearchOptions
+from sbert_search.search.options import (
+    MatchKeywords,
+    OrderKeywords,
+    SearchOptions,
+    keywords_of,
+)
 from sbert_search.wings import required_part
 
 if TYPE_CHECKING:
@@ -105,7 +110,8 @@ def _single_without_collections(function: Callable[..., None]) -> Callable[..., 
 @click.option(
     "--facets",
     metavar="COLUMN[,COLUMN...]",
-    help="Count the values of these columns among all documents that match; QUERY may be left out.",
+    help="Count the values of these columns among all documents that match, or in ranges, as in "
+    "price:0:50:100; QUERY may be left out.",
 )
 @click.option(
     "--highlight/--no-highlight",
@@ -211,7 +217,7 @@ def search(
         vectors = load_vectors(vector_file)
     if queries is not None:
         return _answer_file(engine, queries, vectors, run_out, as_json, chosen, highlight=highlight)
-    counts = _count(engine, query, facets.split(","), chosen) if facets is not None else ()
+    counts = _count(engine, query, facets, chosen) if facets is not None else ()
     listed = facets is None or bool(typed(ctx) & {"sort", "k", "offset"})
     if query is not None or vectors is not None or listed:
         _answer(engine, query, vectors, as_json, chosen, highlight=highlight)
@@ -318,17 +324,12 @@ def _answer_like(
     """Search for documents similar to documents of the index; this needs no model."""
     from sbert_search.search.engine import SearchEngine
 
-    allowed = {"path", "like", "unlike", "k", "where", "group_by", "full_text", *_FOR_EVERY_SEARCH}
+    allowed = {"path", "like", "unlike", "k", *OrderKeywords.__annotations__, *_FOR_EVERY_SEARCH}
     allowed |= set() if ctx.params["highlight"] else {"highlight"}  # --no-highlight is true
     refuse_typed(ctx, ctx.params.keys() - allowed, "with --like")
-    hits = SearchEngine(path, runner=runner).similar(
-        like,
-        ctx.params["k"],
-        unlike=unlike,
-        where=ctx.params["where"],
-        group_by=ctx.params["group_by"],
-        full_text=ctx.params["full_text"],
-    )
+    chosen = search_options(ctx)
+    keywords = keywords_of(chosen, OrderKeywords)
+    hits = SearchEngine(path, runner=runner).similar(like, chosen.k, unlike=unlike, **keywords)
     _show(hits, as_json)
     _warn_of(hits.missing)
     if not hits:
@@ -338,7 +339,7 @@ def _answer_like(
 def _show(hits: Hits, as_json: bool, query_id: str | None = None) -> None:
     """Print hits; JSON output also has the query id, if there is one, and the missing shards."""
     if not as_json:
-        return show_hits(hits)
+        return show_hits(hits, scored=hits.total is None)  # a listing has no scores
     of_query = {} if query_id is None else {"query_id": query_id}
     for hit in hits:
         emit({**of_query, **hit_record(hit)})
@@ -373,7 +374,8 @@ def _answer(
     _show(hits, as_json)
     _warn_of(hits.missing)
     if hits.total is not None:
-        note(f"{len(hits):,} of {hits.total:,} documents")
+        counted = "documents" if options.group_by is None else "groups"
+        note(f"{len(hits):,} of {hits.total:,} {counted}")
     if not hits:
         why = ["matches the filter"] if options.where is not None else []
         if options.syntax == "operators" and (clauses := parse_query(query).clauses):
@@ -408,15 +410,12 @@ def _why_never(index: Index) -> str:
 
 
 def _count(
-    engine: SearchEngine, query: str | None, columns: Sequence[str], options: SearchOptions
+    engine: SearchEngine, query: str | None, columns: str, options: SearchOptions
 ) -> Iterable[Facet]:
     return engine.facets(
         query,
-        [column.strip() for column in columns],
-        where=options.where,
-        mode=options.mode,
-        syntax=options.syntax or "operators",
-        fuzzy=options.fuzzy,
+        [column.strip() for column in columns.split(",")],
+        **keywords_of(options, MatchKeywords),
     ).values()
 
 

@@ -161,10 +161,10 @@ class PlacedSnapshot(Snapshot):
 
     def filter_mask(self, where: Where) -> FilterMask:
         """Find the live rows that match a condition, as `Snapshot.filter_mask` does."""
-        where = condition_text(where)
+        text = condition_text(where)  # processes get the filter as it was given, for messages
         counts = cast("list[tuple[int, int]]", self._ask("count", lambda shards: (where,)))
         n_docs, n_rows = sum(docs for docs, _ in counts), sum(rows for _, rows in counts)
-        return FilterMask(where, n_docs, n_rows, partial(self.own_filter_mask, where))
+        return FilterMask(text, n_docs, n_rows, partial(self.own_filter_mask, where))
 
     def _sent(self, mask: RowMask | None, shards: Sequence[int]) -> SentMask:
         if mask is None or isinstance(mask, FilterMask):

@@ -27,6 +27,7 @@ from sbert_search.index.shards.opening import open_snapshot
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage import manifest as manifests
 from sbert_search.index.storage.manifest import ColumnType, Manifest
+from sbert_search.records import Where
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -98,7 +99,7 @@ class ShardWorker:
         said = (str(warning.message) for warning in caught if warning.category is UserWarning)
         return [f"{host}: {message}" for message in said]
 
-    def count(self, key: str, shards: tuple[int, ...], where: str) -> tuple[int, int]:
+    def count(self, key: str, shards: tuple[int, ...], where: Where) -> tuple[int, int]:
         """Count the documents and rows that a filter over the metadata admits."""
         mask = self._part(key, shards).filter_mask(where)
         return mask.n_docs, mask.n_rows

@@ -5,17 +5,20 @@ Later passages get higher rows, so the order of rows is the order in which docum
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
-from sbert_search.config import is_integer
+from sbert_search.config import is_integer, unknown_name
 from sbert_search.errors import QueryError
 from sbert_search.index.snapshot import Snapshot
+from sbert_search.index.storage.manifest import ColumnType
 from sbert_search.records import Document, Where
+from sbert_search.text.columns import EXAMPLES, warn_of_texts
 
 DocIds: TypeAlias = str | int | Iterable[str | int]
 """One document id or several. The integer 12 means the id "12"."""
@@ -85,20 +88,44 @@ def iter_documents(
     return _read(snapshot, rows[offset : None if limit is None else offset + limit])
 
 
+OWN_COLUMNS: Mapping[str, ColumnType] = {"doc_id": "string", "title": "string"}
+"""Fields of every document that a filter or ``sort`` can name beside the metadata columns."""
+
+
 def sorted_by(snapshot: Snapshot, sort: str, docs: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the order (n,) of documents by a column or, with ``-`` before it, descending.
 
     Documents without a value are last. Documents with equal values stay in their order.
     """
     column = sort.removeprefix("-")
-    if (kind := snapshot.column_type(column)).startswith("list["):
+    kind = {**OWN_COLUMNS, **snapshot.columns}.get(column)
+    if kind is None:
+        unknown = unknown_name(column, column, {*snapshot.columns, *OWN_COLUMNS}, "column")
+        raise QueryError(f"{unknown} Write COLUMN or, for the descending order, -COLUMN.")
+    if kind.startswith("list["):
         raise QueryError(
             f"sort is {sort!r}, a column whose values are lists ({kind}); name one with single "
             "values."
         )
-    codes = snapshot.codes_of(column, docs)
+    if column not in snapshot.columns:
+        codes = _codes_of_own(snapshot, column, docs)
+    else:
+        codes = snapshot.codes_of(column, docs)
+        values = snapshot.distinct_values(column).values
+        texts = values[:: -(-len(values) // EXAMPLES) or 1].to_pylist() if kind == "string" else []
+        warn_of_texts(column, texts, "sorted")
     order: NDArray[np.int64] = np.lexsort((-codes if column != sort else codes, codes < 0))
     return order
+
+
+def _codes_of_own(snapshot: Snapshot, name: str, docs: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the rank of each document by a field of its own, as `Snapshot.codes_of` does."""
+    values = np.empty(len(docs), object)
+    for segment, here, at in snapshot.located(docs):
+        values[here] = segment.table([name]).column(0).take(pa.array(at)).to_pylist()
+    codes, known = np.full(len(docs), -1, np.int64), values.astype(bool)  # "": no title
+    codes[known] = np.unique(values[known], return_inverse=True)[1]
+    return codes
 
 
 def read_page(snapshot: Snapshot, n: int, after: int | None, where: Where | None) -> Page:

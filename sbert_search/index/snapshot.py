@@ -279,14 +279,14 @@ class Snapshot:
         """Find the rows that `filter_mask` finds, in this process even if a cluster is used."""
         from sbert_search.index.filters.structured import condition_text  # not for other searches
 
-        where = condition_text(where)
-        mask = self._masks.pop(where, None) or self._find_matching(where)
-        self._masks[where] = mask  # a dict keeps the order of insertion: the newest mask is last
+        text = condition_text(where)
+        mask = self._masks.pop(text, None) or self._find_matching(where)
+        self._masks[text] = mask  # a dict keeps the order of insertion: the newest mask is last
         for oldest in list(self._masks)[:-MASKS_KEPT]:
             self._masks.pop(oldest, None)
         return mask
 
-    def _find_matching(self, where: str) -> RowMask:
+    def _find_matching(self, where: Where) -> RowMask:
         from sbert_search.index.filters import conditions  # imports sqlglot, for filters only
 
         condition = conditions.parse(where, self.columns)

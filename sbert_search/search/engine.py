@@ -15,28 +15,26 @@ from numpy.typing import NDArray
 from sbert_search.base import memory
 from sbert_search.base.processor import usable_cores
 from sbert_search.base.threads import Threads, Turns
-from sbert_search.config import unknown_name
+from sbert_search.config import require_known, unknown_name
 from sbert_search.embed.arguments import CheckedOptions, MatchingOptions, ModelLike
 from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import ClusterError, ConfigError, QueryError
 from sbert_search.index.documents import first_rows
 from sbert_search.index.index import Index
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.records import Query, Where
-from sbert_search.search.candidates import nearest_documents
-from sbert_search.search.fusion import DEEPER, Ranking
+from sbert_search.records import Hit, Query
+from sbert_search.search.fusion import Ranking
 from sbert_search.search.hits import (
     AnswerReader,
-    cut_to_passage,
     order_page,
     page_hits,
-    read_hits,
     scores_by_id,
     within_memory,
 )
 from sbert_search.search.options import (
+    MatchKeywords,
+    OrderKeywords,
     SearchKeywords,
-    SearchMode,
     SearchOptions,
     Syntax,
     require_queries,
@@ -57,12 +55,14 @@ from sbert_search.search.retrieval import (
     Retrieved,
     query_blocks,
     retrieve,
+    retrieve_similar,
 )
 
 # Functions that need these modules import them, so that searches without them start faster.
 if TYPE_CHECKING:
     from sbert_search.search.facets import Facet
     from sbert_search.search.ordering import PairScorer
+    from sbert_search.search.words import Marks
 
 RUN_DEPTH = 100  # documents that `SearchEngine.run` returns for a query by default
 
@@ -404,11 +404,8 @@ class SearchEngine:
         query: str | None,
         columns: str | Sequence[str],
         *,
-        where: Where | None = None,
-        mode: SearchMode = "auto",
-        syntax: Syntax = "operators",
-        fuzzy: int = 0,
         n: int = 10,
+        **keywords: Unpack[MatchKeywords],
     ) -> dict[str, Facet]:
         """Count the values of metadata columns among all documents that match; needs no model.
 
@@ -416,13 +413,11 @@ class SearchEngine:
             query: A text. In lexical and hybrid search, a document matches if it has a word of the
                 text and meets the operators in it. In dense search, every document that meets the
                 operators matches. None: every document matches.
-            columns: One column or several.
-            where: A filter over the metadata, which documents must pass too.
-            mode: As for `search`.
-            syntax: As for `search`.
-            fuzzy: As for `search`.
+            columns: One column or several. ``price:0:50:100`` counts the ranges from 0 to below 50,
+                to below 100, from 100 on, and, if there are lower values, below 0.
             n: Maximum number of values in ``Facet.counts``, and of ranges in ``Facet.ranges``, for
                 each column.
+            keywords: ``where``, ``mode``, ``syntax`` and ``fuzzy``; see `SearchOptions`.
 
         Returns:
             A `Facet` for each column, by the name of the column.
@@ -430,25 +425,23 @@ class SearchEngine:
         Raises:
             QueryError: There is no such column, ``n`` is below 1, the filter is wrong, or the query
                 is blank or has only words to exclude.
+            TypeError: There is no such keyword.
             NoLexicalData: The mode or an operator needs lexical data, and the index has none.
         """
-        from sbert_search.search.facets import count_values, matching_marks
+        from sbert_search.search.facets import count_values
 
-        options = SearchOptions(mode=mode, where=where, syntax=syntax, fuzzy=fuzzy)
-        snapshot = self._state()
-        names = [columns] if isinstance(columns, str) else columns
+        snapshot, names = self._state(), [columns] if isinstance(columns, str) else columns
         with self._turns:
-            marks = matching_marks(snapshot, query, options.for_index(snapshot))
-            return {name: count_values(snapshot, name, marks, n) for name in names}
+            marks = self._matching(snapshot, query, keywords)
+            found = [count_values(snapshot, name, marks, n) for name in names]
+        return {facet.column: facet for facet in found}
 
     def count(
         self,
         query: str | None = None,
         *,
-        where: Where | None = None,
-        mode: SearchMode = "auto",
-        syntax: Syntax = "operators",
-        fuzzy: int = 0,
+        group_by: str | None = None,
+        **keywords: Unpack[MatchKeywords],
     ) -> int:
         """Count all documents that match, as `facets` does; needs no model.
 
@@ -457,22 +450,30 @@ class SearchEngine:
 
         Args:
             query: As for `facets`.
-            where: As for `facets`.
-            mode: As for `search`.
-            syntax: As for `search`.
-            fuzzy: As for `search`.
+            group_by: Count the values of this column in place of documents, as ``k`` and ``offset``
+                of a search do; each document without a value counts, too.
+            keywords: As for `facets`.
 
         Raises:
             QueryError: The filter is wrong, or the query is blank or has only words to exclude.
+            TypeError: There is no such keyword.
             NoLexicalData: As for `facets`.
         """
-        from sbert_search.search.facets import matching_marks
+        from sbert_search.search.facets import count_groups
 
-        options = SearchOptions(mode=mode, where=where, syntax=syntax, fuzzy=fuzzy)
         snapshot = self._state()
         with self._turns:
-            marks = matching_marks(snapshot, query, options.for_index(snapshot))
+            marks = self._matching(snapshot, query, keywords)
+            if group_by is not None:
+                return count_groups(snapshot, group_by, marks)
         return sum(int(some.sum()) for some in marks)
+
+    def _matching(self, snapshot: Snapshot, query: str | None, keywords: MatchKeywords) -> Marks:
+        from sbert_search.search.facets import matching_marks
+
+        require_known(keywords, MatchKeywords)
+        options = self._options(None, None, cast("SearchKeywords", keywords))
+        return matching_marks(snapshot, query, options.for_index(snapshot))
 
     def suggest(self, query: str) -> str | None:
         """Correct misspelt words of a query by words of the index; needs no model.
@@ -497,9 +498,7 @@ class SearchEngine:
         k: int = 10,
         *,
         unlike: Examples = (),
-        where: Where | None = None,
-        group_by: str | None = None,
-        full_text: bool = False,
+        **keywords: Unpack[OrderKeywords],
     ) -> Hits:
         """Find the documents whose vectors are nearest to those of examples; needs no model.
 
@@ -509,63 +508,45 @@ class SearchEngine:
                 is the only example.
             k: Documents to return; the documents among the examples are never returned.
             unlike: Examples that the hits shall be far from; see `example_query`.
-            where: A filter over the metadata.
-            group_by: Return only the nearest document of each value of this column, and none of a
-                value of the examples, such as other pages of the same file.
-            full_text: As for `SearchOptions`.
+            keywords: Fields of `SearchOptions` that need no text of a query, such as ``where``,
+                ``offset`` and ``sort``. With ``group_by``, no document is returned that has the
+                value of an example, such as other pages of the same file.
 
         Returns:
-            Hits, best first, with the score of the dense stage.
+            Hits, best first, with the score of the dense stage, to which boosts are added.
 
         Raises:
             QueryError: There is no example, an example is neither the id of a document in the index
-                nor a finite vector of the index's dimension, the examples cancel out, k is below 1,
-                or the filter is wrong.
+                nor a finite vector of the index's dimension, the examples cancel out, an option is
+                out of range, or the filter is wrong.
+            TypeError: There is no such keyword.
         """
-        from sbert_search.search.facets import nearest_of_groups
-
-        SearchOptions(k=k, where=where)  # checks them
-        snapshot = self._state().for_queries()
+        require_known(keywords, OrderKeywords)
+        options = SearchOptions(mode="dense", rerank_depth=0).with_keywords(k, **keywords)
+        state = self._state().for_queries()
         with self._turns:
-            query, doc_ids = example_query(snapshot, like, unlike)
-            mask = None if where is None else snapshot.filter_mask(where)
-            n, own = k + len(set(doc_ids)), snapshot.lookup(doc_ids)
-            while True:
-                (ranking,) = nearest_documents(snapshot, query[None], n, mask)
-                others = ranking.take(np.flatnonzero(~np.isin(ranking.docs, own)))
-                if group_by is not None:
-                    others = nearest_of_groups(snapshot, group_by, others, own)
-                if len(others) >= k or len(ranking) < n:
-                    break
-                n *= DEEPER
-            found = read_hits(snapshot, others.first(k))
-        return Hits(
-            found if full_text else map(cut_to_passage, found),
-            mode="dense",
-            commit=snapshot.manifest.generation,
-            missing=snapshot.missing,
-            columns=snapshot.columns,
-        )
+            query, doc_ids = example_query(state, like, unlike)
+            found = retrieve_similar(state, query, state.lookup(doc_ids), options)
+            (page,) = order_page(state, [found], options, None)
+            hits = page_hits(state, page, options, highlight=False, embedder=None)
+        return _hits_of(state, hits, mode="dense")
 
     def _listed(self, options: SearchOptions) -> Hits:
         """Return the documents that pass the filter, of which no query gives scores."""
+        from sbert_search.search.facets import groups_of
+
         unused = ("boost", "diversity", "min_score")
         if named := [name for name in unused if getattr(options, name)]:
             raise QueryError(f"{named[0]} needs the scores of a query; leave it out, or use sort.")
         state = self._state()
         with self._turns:
             docs = first_rows(state, options.where)
+            groups = docs if (by := options.group_by) is None else groups_of(state, by, docs)
             ranking = Ranking(docs, docs, np.zeros(len(docs)))
             options = replace(options, mode="dense")
             (found,) = order_page(state, [Retrieved("", "", None, ranking)], options, None)
             hits = page_hits(state, found, options, highlight=False, embedder=None)
-        return Hits(
-            hits,
-            commit=state.manifest.generation,
-            missing=state.missing,
-            columns=state.columns,
-            total=len(docs),
-        )
+        return _hits_of(state, hits, total=len(np.unique(groups)))
 
     def _state(self) -> Snapshot:
         """Return the present state of the index, placed by the runner if there is one."""
@@ -604,14 +585,7 @@ class SearchEngine:
                         part = order_page(state, part, options, self.reranker)
                     answers = [read(state, found, options) for found in part]
                 for found, hits in zip(part, answers, strict=True):
-                    yield Hits(
-                        hits,
-                        query=found.asked,
-                        mode=options.mode,
-                        commit=state.manifest.generation,
-                        missing=state.missing,
-                        columns=state.columns,
-                    )
+                    yield _hits_of(state, hits, query=found.asked, mode=options.mode)
 
     def _ranked(
         self, queries: Sequence[str], vectors: NDArray[np.floating] | None, options: SearchOptions
@@ -651,3 +625,22 @@ class SearchEngine:
             raise QueryError(f"rerank_depth is {chosen.rerank_depth}; it must be at least 1.")
         depth = 0 if self.reranker is None else chosen.rerank_depth
         return replace(chosen, syntax=chosen.syntax or syntax, rerank_depth=depth)
+
+
+def _hits_of(
+    state: Snapshot,
+    hits: Sequence[Hit],
+    *,
+    query: str = "",
+    mode: str = "",
+    total: int | None = None,
+) -> Hits:
+    return Hits(
+        hits,
+        query=query,
+        mode=mode,
+        commit=state.manifest.generation,
+        missing=state.missing,
+        total=total,
+        columns=state.columns,
+    )

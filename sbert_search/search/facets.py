@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import sys
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from sbert_search.config import is_integer
 from sbert_search.errors import QueryError
 from sbert_search.index.dense.query_plan import RowMask
 from sbert_search.index.snapshot import Snapshot
+from sbert_search.index.storage.manifest import ColumnType
 from sbert_search.index.storage.rows import DistinctValues, Ordered
 from sbert_search.records import ScalarValue
 from sbert_search.search.fusion import Ranking
@@ -28,6 +30,7 @@ from sbert_search.search.words import (
     near_words,
     word_mask,
 )
+from sbert_search.text.column_types import parse_value
 
 _ORDERED = ("int64", "float64", "date", "timestamp")
 
@@ -66,8 +69,8 @@ class Facet:
         missing: Number of documents without a value.
         low: The lowest value of a column of numbers, dates or times; None for other columns.
         high: The highest value of a column of numbers, dates or times; None for other columns.
-        ranges: Equally wide ranges of a column of numbers, dates or times, if the column has more
-            different values than ``counts`` may list; otherwise empty.
+        ranges: The ranges that were asked for, or equally wide ranges of a column of numbers, dates
+            or times, if the column has more different values than ``counts`` may list; else empty.
         total: Number of documents that match, with or without a value.
 
     Example:
@@ -109,9 +112,15 @@ def matching_marks(snapshot: Snapshot, query: str | None, options: SearchOptions
 
 
 def count_values(snapshot: Snapshot, column: str, marks: Marks, n: int) -> Facet:
-    """Count the values of a column among marked documents; list at most n values, and n ranges."""
+    """Count the values of a column among marked documents; list at most n values, and n ranges.
+
+    ``column`` may have borders of ranges, as in ``price:0:50:100``.
+    """
     if not (is_integer(n) and n >= 1):
         raise QueryError(f"n is {n!r}; count at least 1 value of a facet.")
+    ends: list[str] = []
+    if column not in snapshot.columns:
+        column, *ends = column.split(":")
     kind, distinct = snapshot.column_type(column), snapshot.distinct_values(column)
     counts = np.zeros(len(distinct.values), np.int64)
     missing = 0
@@ -122,7 +131,9 @@ def count_values(snapshot: Snapshot, column: str, marks: Marks, n: int) -> Facet
     present = np.flatnonzero(counts)
     first = present[np.argsort(-counts[present], kind="stable")][:n]
     inner = kind.removeprefix("list[").removesuffix("]")
-    spread = _spread(distinct, present, counts, n) if inner in _ORDERED and len(present) else None
+    borders = _borders(ends, inner) if ends else []
+    is_spread = inner in _ORDERED and len(present)
+    spread = _spread(distinct, present, counts, n, borders) if is_spread else None
     low, high, ranges = spread or (None, None, ())
     return Facet(
         column,
@@ -136,27 +147,46 @@ def count_values(snapshot: Snapshot, column: str, marks: Marks, n: int) -> Facet
     )
 
 
+def _borders(ends: Sequence[str], kind: str) -> list[Any]:
+    borders: list[Any] = [parse_value(end, cast(ColumnType, kind)) for end in ends]
+    if kind not in _ORDERED or None in borders or borders != sorted(set(borders)):
+        raise QueryError(
+            f"{':'.join(ends)} are no ascending values of {kind}; write price:0:50:100."
+        )
+    return borders
+
+
 def _spread(
-    distinct: DistinctValues, present: NDArray[np.int64], counts: NDArray[np.int64], n: int
+    distinct: DistinctValues,
+    present: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    n: int,
+    borders: list[Any],
 ) -> tuple[Ordered, Ordered, tuple[FacetRange, ...]]:
-    """Find the lowest and highest value; if there are more than n, count n equally wide ranges."""
+    """Find the lowest and highest value, and count the ranges between the borders up to them.
+
+    Without borders, count n equally wide ranges if there are more than n values.
+    """
     numbers = distinct.numbers(present)
     low, high = numbers[0], numbers[-1]
     ends = distinct.of_number(low), distinct.of_number(high)
-    if len(numbers) <= n:
+    if not borders and len(numbers) <= n:
         return *ends, ()
-    if isinstance(low, int) and isinstance(high, int):
+    if borders:
+        below = [ends[0]] if ends[0] < borders[0] else []
+        edges = [*below, *(border for border in borders if border <= ends[1])]
+    elif isinstance(low, int) and isinstance(high, int):
         n = min(n, high - low + 1)
-        edges: list[float] = [low + (high - low + 1) * i // n for i in range(n)]
+        edges = [distinct.of_number(low + (high - low + 1) * i // n) for i in range(n)]
     else:
         # Rounded by less than a thousandth of the width, so that 343.76 is not 343.76000000000005.
         digits = 3 - math.floor(math.log10(max(high / n - low / n, sys.float_info.min)))
         inner = [round(low * (1 - i / n) + high * (i / n), digits) for i in range(1, n)]
         edges = [low, *inner]
-    starts = [*(bisect_left(numbers, edge) for edge in edges), len(numbers)]
-    borders = [*map(distinct.of_number, edges), ends[1]]
+    starts = [*(bisect_left(numbers, edge, key=distinct.of_number) for edge in edges), len(numbers)]
+    edges.append(ends[1])
     return *ends, tuple(
-        FacetRange(borders[i], borders[i + 1], int(counts[present[start:stop]].sum()))
+        FacetRange(edges[i], edges[i + 1], int(counts[present[start:stop]].sum()))
         for i, (start, stop) in enumerate(pairwise(starts))
     )
 
@@ -176,18 +206,9 @@ def groups_of(snapshot: Snapshot, column: str, docs: NDArray[np.int64]) -> NDArr
 
     A document without a value is a group of its own, since a missing value equals no other value.
     """
+    require_groups(snapshot, column)
     codes = snapshot.codes_of(column, docs)
     return np.where(codes < 0, -1 - docs, codes)
-
-
-def nearest_of_groups(
-    snapshot: Snapshot, column: str, ranking: Ranking, without: NDArray[np.int64]
-) -> Ranking:
-    """Keep the best document of each group, but of no group that a document of ``without`` has."""
-    require_groups(snapshot, column)
-    groups = groups_of(snapshot, column, ranking.docs)
-    first = within_groups(groups, len(groups), 1)
-    return ranking.take(first[~np.isin(groups[first], groups_of(snapshot, column, without))])
 
 
 def within_groups(groups: NDArray[np.int64], n_groups: int, size: int) -> NDArray[np.int64]:
@@ -224,14 +245,21 @@ def holds_groups(
     if size == 1:
         return True
     short = names[(counts < size) & (names >= 0)]
-    totals = group_sizes(snapshot, column, mask)
+    totals = _sizes(snapshot, column, documents_of(snapshot, mask))
     return bool((counts[np.searchsorted(names, short)] >= totals[short]).all())
 
 
-def group_sizes(snapshot: Snapshot, column: str, mask: RowMask | None) -> NDArray[np.int64]:
-    """Count the documents of a mask with each value of a column, int64 (n_values,)."""
+def count_groups(snapshot: Snapshot, column: str, marks: Marks) -> int:
+    """Count the groups of marked documents, of which each without a value is one."""
+    require_groups(snapshot, column)
+    sizes = _sizes(snapshot, column, marks)
+    return int(np.count_nonzero(sizes) - sizes.sum() + sum(int(some.sum()) for some in marks))
+
+
+def _sizes(snapshot: Snapshot, column: str, marks: Marks) -> NDArray[np.int64]:
+    """Count the marked documents with each value of a column, int64 (n_values,)."""
     distinct = snapshot.distinct_values(column)
     sizes = np.zeros(len(distinct.values), np.int64)
-    for marks, (docs, codes) in zip(documents_of(snapshot, mask), distinct.parts, strict=True):
-        sizes += np.bincount(codes[marks[docs]], minlength=len(sizes))
+    for some, (docs, codes) in zip(marks, distinct.parts, strict=True):
+        sizes += np.bincount(codes[some[docs]], minlength=len(sizes))
     return sizes

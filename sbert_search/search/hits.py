@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -42,6 +43,8 @@ SENTENCES = 4  # most sentences of one passage that are embedded
 CHARS = 1 << 17  # characters from the start of a passage that are split into sentences
 TOKENS = 128  # most tokens of the sentences that are embedded for one query
 
+_HEADING = re.compile(r"#{1,6} .*[^.!]")  # without a sentence on the next line
+
 Shared = Callable[[str], float]
 """Returns the sum of the inverse document frequencies of the words that a text shares with a query.
 """
@@ -57,9 +60,9 @@ def best_sentences(
     """Pick from each passage the sentence that best answers a query; "" if there is no text.
 
     The score of a sentence is the sum of the inverse document frequencies of the words that it
-    shares with the query; the first of equally good ones is picked. If no sentence of a passage
-    shares a word, it is the one nearest to ``vector`` (dim,), among the first `SENTENCES`
-    sentences.
+    shares with the query; the first of equally good ones is picked, and a heading in Markdown only
+    if no other sentence shares a word. If no sentence of a passage shares a word, it is the one
+    nearest to ``vector`` (dim,), among the first `SENTENCES` sentences.
 
     ``embedder`` is called only if it is needed. At most `TOKENS` tokens of all passages are
     embedded, in one call of the embedder; without a vector, none are.
@@ -68,6 +71,9 @@ def best_sentences(
     groups = [split_sentences(p[:CHARS], wrapped=True) or [""] for p in passages]
     shared = _by_index(snapshot, query) if snapshot.manifest.lexical else _by_page(query, groups)
     scores = [list(map(shared, group)) for group in groups]
+    for group, own in zip(groups, scores, strict=True):
+        body = [0.0 if _HEADING.fullmatch(t) else s for t, s in zip(group, own, strict=True)]
+        own[:] = body if any(body) else own
     best = [group[s.index(max(s))] for group, s in zip(groups, scores, strict=True)]
     undecided = [i for i, s in enumerate(scores) if len(s) > 1 and not max(s)]
     if undecided and vector is not None and embedder is not None:

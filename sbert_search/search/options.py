@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from numbers import Real
-from typing import TYPE_CHECKING, Annotated, Literal, TypedDict, Unpack, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, TypedDict, TypeVar, Unpack, cast, get_args
 
 from sbert_search.config import unknown_name
 from sbert_search.declared import Bounds, check, declared
@@ -181,25 +181,39 @@ class Boost:
         return cls(match["column"], weight, cast("BoostKind", match["kind"]), days)
 
 
-class SearchKeywords(TypedDict, total=False):
-    """The fields of `SearchOptions` except ``k``; ``fusion=None`` means the default `Fusion`."""
+class OrderKeywords(TypedDict, total=False):
+    """The fields of `SearchOptions` that do not depend on a query, except ``k``."""
 
-    mode: SearchMode
     where: Where | None
-    fusion: Fusion | None
-    rerank_depth: int
     offset: int
     min_score: float | None
     sort: str | None
-    syntax: Syntax | None
     boost: Boost | Sequence[Boost]
     diversity: float
     group_by: str | None
     group_size: int
-    group: bool
     full_text: bool
+
+
+class SearchKeywords(OrderKeywords, total=False):
+    """The fields of `SearchOptions` except ``k``; ``fusion=None`` means the default `Fusion`."""
+
+    mode: SearchMode
+    fusion: Fusion | None
+    rerank_depth: int
+    syntax: Syntax | None
+    group: bool
     fuzzy: int
     answer_depth: int
+
+
+class MatchKeywords(TypedDict, total=False):
+    """The fields of `SearchOptions` that decide which documents match a query."""
+
+    mode: SearchMode
+    where: Where | None
+    syntax: Syntax | None
+    fuzzy: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -354,6 +368,14 @@ class SearchOptions:
         if changes.get("fusion", self.fusion) is None:
             changes["fusion"] = Fusion()
         return replace(self, **changes)  # type: ignore[arg-type]
+
+
+K = TypeVar("K")
+
+
+def keywords_of(options: SearchOptions, keywords: type[K]) -> K:
+    """Return the options that a `TypedDict` of keywords names."""
+    return cast(K, {name: getattr(options, name) for name in keywords.__annotations__})
 
 
 def require_queries(queries: Sequence[str]) -> None:

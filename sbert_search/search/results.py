@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
 from typing import TYPE_CHECKING, SupportsIndex, overload
 
 from sbert_search.base.progress import visible
@@ -72,16 +73,9 @@ class Hits(list[Hit]):
 
     def __getitem__(self, at: SupportsIndex | slice, /) -> Hit | Hits:
         if isinstance(at, slice):
-            part = super().__getitem__(at)
-            return Hits(
-                part,
-                query=self.query,
-                mode=self.mode,
-                commit=self.commit,
-                missing=self.missing,
-                total=self.total,
-                columns=self._columns,
-            )
+            part = copy(self)
+            part[:] = super().__getitem__(at)
+            return part
         return super().__getitem__(at)
 
     def __repr__(self) -> str:

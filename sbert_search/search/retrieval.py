@@ -138,12 +138,50 @@ def retrieve(
         for i, ranking, more in zip(at, rankings, others, strict=True):
             vector = None if vectors is None else vectors[i]
             matched = near if demanded or options.mode != "dense" else None
-            candidates, rest = ranking.first(options.candidates), more
-            if len(candidates) < len(ranking):
-                behind = ranking.take(np.arange(len(candidates), len(ranking)))
-                rest = behind if more is None else behind.followed_by(more)
-            found[i] = Retrieved(asked.texts[i], texts[i], vector, candidates, rest, near=matched)
+            each = Retrieved(asked.texts[i], texts[i], vector, ranking, more, near=matched)
+            found[i] = _with_candidates(each, options)
     return [found[i] for i in range(len(parsed))]
+
+
+def retrieve_similar(
+    snapshot: Snapshot,
+    vector: NDArray[np.float32],
+    own: NDArray[np.int64],
+    options: SearchOptions,
+) -> Retrieved:
+    """Find the ``options.depth`` documents nearest to a vector (dim,), but none of ``own`` (n,).
+
+    With ``group_by``, the groups of ``own`` are left out, and there are groups up to the page.
+    """
+    from sbert_search.search.facets import groups_of, holds_groups
+
+    column = options.group_by
+    mask = None if options.where is None else snapshot.filter_mask(options.where)
+    n, pages = options.depth + len(own), options.offset + options.k
+    while True:
+        (ranking,) = nearest_documents(snapshot, vector[None], n, mask)
+        others = ranking.take(np.flatnonzero(~np.isin(ranking.docs, own)))
+        done = column is None or bool(options.sort)
+        if column is not None:
+            of_others, of_own = (groups_of(snapshot, column, docs) for docs in (others.docs, own))
+            others = others.take(np.flatnonzero(~np.isin(of_others, of_own)))
+            size = options.group_size
+            done = done or holds_groups(snapshot, column, others, mask, n_groups=pages, size=size)
+        if len(ranking) < n or (done and len(others) >= options.depth):
+            break
+        n *= DEEPER
+    others = others.first(options.candidates) if options.sort else others
+    return _with_candidates(Retrieved("", "", vector, others), options)
+
+
+def _with_candidates(found: Retrieved, options: SearchOptions) -> Retrieved:
+    """Keep the candidates in the ranking; the other documents come before ``found.others``."""
+    ranking, n = found.ranking, options.candidates
+    if len(ranking) <= n:
+        return found
+    behind = ranking.take(np.arange(n, len(ranking)))
+    others = behind if found.others is None else behind.followed_by(found.others)
+    return found._replace(ranking=ranking.first(n), others=others)
 
 
 def _rankings(

@@ -33,6 +33,7 @@ from sbert_search.index.lexical.vocabulary import NearWord, is_listed
 from sbert_search.index.settings import all_stop_words
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.models.loading.identity import ModelIdentity
+from sbert_search.models.loading.resolve import PACKAGED_NAME
 from sbert_search.search.fusion import Ranking
 from sbert_search.search.queries import Clause
 from sbert_search.text.tokens.chunking import PIECE_CHARS, pieces
@@ -72,6 +73,8 @@ MOST_NEAR = 50  # near words that fuzzy search adds to a word of the query
 LEAST_LETTERS = 4
 TWO_EDITS_FROM = 8
 
+SHORT_NAME = 5  # letters of a word in capitals that is taken for an abbreviation
+
 # A word in at most RARE documents is taken for a misspelling if another word, one edit away, is in
 # at least ODDS times as many documents. A correction with two edits is preferred to a correction
 # with one edit only if the former occurs more than ODDS times as often as the latter.
@@ -100,8 +103,9 @@ def suggest(snapshot: Snapshot, query: str) -> str | None:
     A word seems misspelt if no live document contains it in any inflection. It also seems misspelt
     if one or two documents contain it, and at least a hundred times as many contain a word that is
     one edit away. Never replaced are stop words of any language, words with digits or of fewer than
-    `LEAST_LETTERS` characters, and words that the model of the index has as one token: it has seen
-    them often, so they are words that the documents lack. Nor is a word replaced by one that it
+    `LEAST_LETTERS` characters, abbreviations and names in capitals such as mRNA, and words that the
+    model of the index, or without a model the default model, has as one token: it has seen them
+    often, so they are words that the documents lack. Nor is a word replaced by one that it
     begins or that begins it, which is an inflection or a compound. But if another word is replaced,
     such a word becomes the form of its stem that the index has, or a word one edit away.
 
@@ -125,8 +129,10 @@ def suggest(snapshot: Snapshot, query: str) -> str | None:
 
 
 def _is_fixed(word: str) -> bool:
-    """Whether a lower-case word is never replaced."""
-    return not is_listed(word) or len(word) < LEAST_LETTERS or word in all_stop_words()
+    """Whether a word is never replaced."""
+    low = folded(word)
+    is_name = len(word) <= SHORT_NAME if word.isupper() else word[1:] != word[1:].lower()
+    return is_name or not is_listed(low) or len(low) < LEAST_LETTERS or low in all_stop_words()
 
 
 def _corrected(snapshot: Snapshot, word: str) -> str | None:
@@ -136,7 +142,7 @@ def _corrected(snapshot: Snapshot, word: str) -> str | None:
     """
     low = folded(word)
     known = _frequency(snapshot, low, 0)
-    if _is_fixed(low) or known is None or known > RARE:
+    if _is_fixed(word) or known is None or known > RARE:
         return word
 
     def is_likely(near: NearWord) -> bool:
@@ -156,19 +162,25 @@ def _corrected(snapshot: Snapshot, word: str) -> str | None:
 
 
 def _in_listed_form(snapshot: Snapshot, word: str, *, is_known: bool) -> str | None:
-    """Return a word of the index one edit away from a word that it lacks.
+    """Return a word of the index near a word that it lacks.
 
     If documents have the word's stem (``is_known``), the other has it, too, or ``word`` is
     returned; otherwise a live document has the other, or None is returned.
     """
     low, stems = folded(word), snapshot.lexical.reader.hashes
-    if _is_fixed(low) or snapshot.vocabulary.has(low) or _is_token(snapshot, low):
+    if _is_fixed(word) or snapshot.vocabulary.has(low) or _is_token(snapshot, low):
         return word
-    near = (other.word for other in snapshot.vocabulary.near(low, 1))
     found: str | None
     if is_known:
-        found = next((other for other in near if stems([other]) == stems([low])), word)
+        # "machin" is the stem of "machines", which is two edits away.
+        forms = (
+            near.word
+            for near in snapshot.vocabulary.near(low, MOST_EDITS)
+            if near.edits == 1 or near.word.startswith(low)
+        )
+        found = next((other for other in forms if stems([other]) == stems([low])), word)
     else:
+        near = (other.word for other in snapshot.vocabulary.near(low, 1))
         found = next((other for other in near if _frequency(snapshot, other, 0)), None)
     return None if found is None else _capitalised_like(word, found)
 
@@ -180,11 +192,15 @@ def _capitalised_like(word: str, other: str) -> str:
 
 
 def _is_token(snapshot: Snapshot, word: str) -> bool:
-    """Whether the tokenizer of the model of an index does not split a lower-case word."""
+    """Whether a tokenizer does not split a lower-case word: that of the index, or the default.
+
+    The default is that of the packaged model, which knows 30,000 words of English.
+    """
     identity = ModelIdentity.from_mapping(snapshot.settings.identity)
-    if not identity.is_model or identity.engine == "hashing":
-        return False
-    if (tokenizer := _tokenizer_of(identity.name)) is None:
+    has_own = identity.is_model and identity.engine != "hashing"
+    names = [identity.name, PACKAGED_NAME] if has_own else [PACKAGED_NAME]
+    tokenizer = next(filter(None, map(_tokenizer_of, names)), None)
+    if tokenizer is None:
         return False
     forms = [blank + form for form in (word, word.capitalize()) for blank in ("", " ")]
     tokens = [ids for ids, _ in tokenizer.encode_offsets(forms) if len(ids) == 1]

@@ -20,7 +20,13 @@ from sbert_search.index.index import Index
 from sbert_search.records import Document, RowCounts, Where
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.facets import Facet
-from sbert_search.search.options import SearchMode, SearchOptions, Syntax, require_queries
+from sbert_search.search.options import (
+    MatchKeywords,
+    OrderKeywords,
+    SearchOptions,
+    keywords_of,
+    require_queries,
+)
 from sbert_search.search.queries import parse_query
 from sbert_search.search.results import Hits
 from sbert_search.serve.embedder import ServedEmbedder
@@ -109,41 +115,32 @@ class ServedIndex:
                 work.search_s += perf_counter() - started_s
                 self.metrics.searching.observe(work.search_s)
 
-    async def similar(self, doc_id: str, k: int, where: Where | None, work: Work) -> Hits:
-        """Find the k documents nearest to a document of the index."""
-        await self.document(doc_id)
+    async def similar(
+        self, like: Sequence[str], unlike: Sequence[str], options: SearchOptions, work: Work
+    ) -> Hits:
+        """Find the documents nearest to some documents of the index."""
+        for doc_id in (*like, *unlike):
+            await self.document(doc_id)
+        search = partial(self.engine.similar, like, options.k, unlike=unlike)
         started_s = perf_counter()
         try:
-            return await self._read(partial(self.engine.similar, doc_id, k, where=where))
+            return await self._read(partial(search, **keywords_of(options, OrderKeywords)))
         finally:
             work.search_s += perf_counter() - started_s
 
     async def facets(
-        self,
-        query: str | None,
-        columns: Sequence[str],
-        mode: SearchMode,
-        where: Where | None,
-        syntax: Syntax,
-        fuzzy: int,
-        n: int = 10,
+        self, query: str | None, columns: Sequence[str], options: SearchOptions, n: int = 10
     ) -> Mapping[str, Facet]:
         """Count the values of columns among the documents that match."""
-        distinct = list(dict.fromkeys(columns))
-        count = partial(self.engine.facets, query, distinct, where=where, mode=mode)
-        return await self._read(partial(count, syntax=syntax, fuzzy=fuzzy, n=n))
+        distinct, about = list(dict.fromkeys(columns)), keywords_of(options, MatchKeywords)
+        return await self._read(partial(self.engine.facets, query, distinct, n=n, **about))
 
     async def about(self, query: str | None, options: SearchOptions) -> tuple[int, str | None]:
         """Count the documents that match, and correct a query that seems misspelt."""
 
         def read() -> tuple[int, str | None]:
-            total = self.engine.count(
-                query,
-                where=options.where,
-                mode=options.mode,
-                syntax=options.syntax or "operators",
-                fuzzy=options.fuzzy,
-            )
+            about = keywords_of(options, MatchKeywords)
+            total = self.engine.count(query, group_by=options.group_by, **about)
             with suppress(NoLexicalData):  # also if a list of words is damaged
                 return total, None if query is None else self.engine.suggest(query)
             return total, None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Generic, Literal, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
@@ -24,6 +24,7 @@ from sbert_search.serve.search_schemas import (
     SearchHit,
     SearchRequest,
     SearchResult,
+    SimilarRequest,
     SimilarResponse,
     StoredDocument,
 )
@@ -130,12 +131,16 @@ class FoundDocuments(Struct, kw_only=True):
         commit: Number of commits of the index up to the state that was searched.
         missing_shards: Lost shards, whose documents were not searched.
         hits: The documents.
+        total: Number of documents that match a search, with those on further pages; null: unknown.
+        suggestion: The query without its typing errors; null: none seems misspelt.
     """
 
     index: str
     commit: int
     missing_shards: list[str]
     hits: list[SearchHit]
+    total: int | None = None
+    suggestion: str | None = None
 
 
 A = TypeVar("A", bound=msgspec.Struct)
@@ -203,15 +208,16 @@ async def _search(served: Served, arguments: SearchArguments, work: Work) -> Fou
 
 
 async def _similar(served: Served, arguments: SimilarArguments, work: Work) -> FoundDocuments:
-    index, where = arguments.index, arguments.where or None
-    found = await answer_similar(served, index, arguments.id, arguments.k, where, work)
+    asked = msgspec.structs.asdict(arguments)
+    asked |= {"like": [asked.pop("id")], "where": arguments.where or None}
+    found = await answer_similar(served, msgspec.convert(asked, SimilarRequest), work)
     return _documents_of(found.index, found)
 
 
 def _documents_of(index: str, found: SearchResult | SimilarResponse) -> FoundDocuments:
-    return FoundDocuments(
-        index=index, commit=found.commit, missing_shards=found.missing_shards, hits=found.hits
-    )
+    names = FoundDocuments.__struct_fields__
+    about: dict[str, Any] = {name: getattr(found, name, None) for name in names}
+    return FoundDocuments(**{**about, "index": index})
 
 
 async def _document(served: Served, arguments: DocumentArguments, work: Work) -> StoredDocument:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeAlias, cast
+from typing import Annotated, Any, TypeAlias, TypeVar, cast
 
 from msgspec import Meta, Struct, defstruct
 
 from sbert_search.declared import declared
 from sbert_search.records import Where
-from sbert_search.search.options import Fusion, SearchMode, SearchOptions, Syntax
+from sbert_search.search.options import Fusion, OrderKeywords, SearchOptions
 
 MOST = 1_000_000
 MOST_BOOSTS = 8  # each reads a column of the candidates
@@ -90,7 +90,8 @@ class AskedSearch(Struct, kw_only=True, forbid_unknown_fields=True):
         highlight: Whether hits have the best sentence and the words that matched.
         explain: Whether hits have their rank and score in every stage.
         passages: Whether a hit is a passage, so that several may come from a document.
-        facets: Columns whose values are counted among all documents that match; one query only.
+        facets: Columns whose values are counted among all documents that match, or in ranges, such
+            as ``price:0:50:100``; one query only.
     """
 
     query: str | None = None
@@ -120,17 +121,46 @@ OPTIONS = (
     "group_size",
     "full_text",
 )
-SearchRequest = cast(
-    type[AskedSearch],
-    defstruct(
-        "SearchRequest",
-        options_of(SearchOptions, *OPTIONS, syntax="operators"),
-        bases=(AskedSearch,),
-        namespace={"__doc__": AskedSearch.__doc__},
+S = TypeVar("S", bound=Struct)
+
+
+def _request(asked: type[S], *names: str, **defaults: object) -> type[S]:
+    """Add options of a search to the fields of a request; the name begins with Asked."""
+    made = defstruct(
+        f"{asked.__name__.removeprefix('Asked')}Request",
+        options_of(SearchOptions, *names, **defaults),
+        bases=(asked,),
+        namespace={"__doc__": asked.__doc__},
         kw_only=True,
         forbid_unknown_fields=True,
-    ),
-)
+    )
+    return cast(type[S], made)
+
+
+SearchRequest = _request(AskedSearch, *OPTIONS, syntax="operators")
+
+
+class AskedSimilar(Struct, kw_only=True, forbid_unknown_fields=True):
+    """Documents of an index, for others like them, with the options that need no query.
+
+    Attributes:
+        like: Ids of documents that the hits shall be like.
+        unlike: Ids of documents that the hits shall be far from.
+        index: Name of the index; "": the first one.
+        k: Number of hits; null: 10, or the most that the server allows if that is fewer.
+        boost: As in a search.
+    """
+
+    like: list[str]
+    unlike: list[str] = []
+    index: str = ""
+    k: Count | None = None
+    boost: Annotated[list[str], Meta(max_length=MOST_BOOSTS)] = []
+
+
+FACETS = ("mode", "where", "syntax")
+SIMILAR = tuple(name for name in OPTIONS if name in OrderKeywords.__annotations__)
+SimilarRequest = _request(AskedSimilar, *SIMILAR)
 
 
 class StageRank(Struct, kw_only=True):
@@ -178,10 +208,11 @@ class SearchResult(Struct, kw_only=True):
         missing_shards: Lost shards, whose documents were not searched; only `serve --partial` has
             such answers.
         hits: The hits.
-        total: Number of documents that match: those with a word of the query that pass the filter
-            and meet the operators; in dense mode and without a query, those that pass the filter
-            and meet the operators. Hybrid search without ``sort`` ranks other documents behind
-            them. null: not counted, as there are several queries.
+        total: Number of documents that match, or with ``group_by`` of their groups: those with a
+            word of the query that pass the filter and meet the operators; in dense mode and without
+            a query, those that pass the filter and meet the operators. Hybrid search without
+            ``sort`` ranks other documents behind them. null: not counted, as there are several
+            queries.
         suggestion: The query without its typing errors, by the words of the index; null: none seems
             misspelt, or there are several queries.
     """
@@ -228,7 +259,8 @@ class FacetCounts(Struct, kw_only=True):
         missing: Number of documents without a value.
         low: The lowest value of a column of numbers, dates or times.
         high: The highest value of such a column.
-        ranges: Equally wide ranges of such a column, if it has more values than ``values`` holds.
+        ranges: The ranges asked for, or equally wide ones of such a column, if it has more values
+            than ``values`` holds.
         total: Number of documents that match, with or without a value.
     """
 
@@ -242,17 +274,14 @@ class FacetCounts(Struct, kw_only=True):
     total: int = 0
 
 
-class FacetRequest(Struct, kw_only=True, forbid_unknown_fields=True):
+class AskedFacet(Struct, kw_only=True, forbid_unknown_fields=True):
     """Columns whose values are counted among the documents that match.
 
     Attributes:
-        columns: The columns.
+        columns: The columns; ``price:0:50:100`` counts the ranges between these values.
         index: Name of the index; "": the first one.
         query: A text; with the modes lexical and hybrid, documents with a word of it match, and
             with dense all those that meet its operators. None: every document matches.
-        mode: As in a search.
-        where: A filter over the metadata, which documents must pass too.
-        syntax: As in a search.
         fuzzy: As in a search.
         n: Largest number of values that are listed for a column, and of ranges.
     """
@@ -260,11 +289,11 @@ class FacetRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     columns: list[str]
     index: str = ""
     query: str | None = None
-    mode: SearchMode = "auto"
-    where: JsonWhere | None = None
-    syntax: Syntax = "operators"
     fuzzy: Fuzzy | None = None
     n: Annotated[int, Meta(ge=1, le=100)] = 10
+
+
+FacetRequest = _request(AskedFacet, *FACETS, syntax="operators")
 
 
 class FacetResponse(Struct, kw_only=True):
@@ -354,10 +383,10 @@ class StoredDocument(Struct, kw_only=True):
 
 
 class SimilarResponse(Struct, kw_only=True):
-    """The documents that resemble a document most."""
+    """The documents that resemble a document, or several, most."""
 
     index: str
-    id: str
+    id: str  # the first of several
     commit: int
     missing_shards: list[str]
     hits: list[SearchHit]

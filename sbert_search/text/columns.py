@@ -5,10 +5,14 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Callable, Mapping
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, date, datetime, time
 from typing import Any, cast
 
+from sbert_search.base.cache import typed_lru_cache
+from sbert_search.base.progress import warn
 from sbert_search.errors import ConfigError
 from sbert_search.records import MetadataValue, ScalarValue
 from sbert_search.text.column_types import (
@@ -98,6 +102,72 @@ def _convert_exactly(value: object, kind: ColumnType) -> ScalarValue | None:
 
 
 MAX_COLUMNS = 1000
+EXAMPLES = 100  # texts by which the type is chosen that a column of texts should have
+
+_PLAIN = re.compile(r"[-+]?[0-9]+(?:\.[0-9]+)?")
+# A date or a number that only a declared format reads.
+_FOREIGN = re.compile(
+    r"(?:[0-9]{1,2}([./-])[0-9]{1,2}\1[0-9]{4}|[0-9]{2}([./-])[0-9]{2}\2[0-9]{2})"
+    r"(?: [0-9]{1,2}:[0-9]{2}(?::[0-9]{2})?)?"
+    r"|-?[1-9][0-9]{0,2}([., '\xa0\u202f])[0-9]{3}(?:\3[0-9]{3})*(?:[.,][0-9]+)?|-?[0-9]+,[0-9]+"
+)
+_DAYS = [f"%{first}{mark}%{second}{mark}%Y" for first, second in ("dm", "md") for mark in "./-"]
+_LIKELY = [
+    *(f"date:{day}" for day in (*_DAYS, *(day.lower() for day in _DAYS))),
+    *(f"timestamp:{day} {time}" for day in _DAYS for time in ("%H:%M", "%H:%M:%S")),
+    *("int", "float", "float:1.234,56", "float:1,234.56", "float:1 234,56", "float:1'234.56"),
+]
+
+
+def _is_value(text: str) -> bool:
+    return bool(_PLAIN.fullmatch(text) or _FOREIGN.fullmatch(text))
+
+
+def likely_type(texts: Iterable[str]) -> str:
+    """Return the type, with its format, that texts should have had to be compared by value.
+
+    "": most are no dates or numbers, or their order as texts is that of their values.
+    """
+    texts = sorted(texts)
+    shaped = list(filter(_is_value, texts))
+    if 2 * len(shaped) <= len(texts):
+        return ""
+    values = {declared: list(_read(shaped, declared)) for declared in _LIKELY}
+    best = max(_LIKELY, key=lambda declared: len(values[declared]))
+    wrong = ":" in best or values[best] != sorted(values[best])
+    return best if wrong and 2 * len(values[best]) > len(texts) else ""
+
+
+def _read(texts: Iterable[str], declared: str) -> Iterator[Any]:
+    kind, form = parse_type(declared), split_format(declared)[1]
+    for text in texts:
+        with suppress(BadRow):
+            yield as_declared(text, kind, "", form)
+
+
+def letter_by_letter(column: str, texts: Sequence[str], treated: str) -> str:
+    """Return a message if texts that are ``treated`` as texts are dates or numbers; else ""."""
+    if not (declared := likely_type(texts)):
+        return ""
+    remedy, example = shlex.quote(f"{column}={declared}"), next(filter(_is_value, texts))
+    return (
+        f"The column {column!r} is text, such as {example!r}, and is {treated} letter by letter. "
+        f"An index built with --column-type {remedy} or another format reads its values "
+        f"(column_types={{{column!r}: {declared!r}}})."
+    )
+
+
+@typed_lru_cache(256)
+def _warnings_of(column: str, treated: str) -> list[str]:
+    return []  # this list remembers that a process has warned
+
+
+def warn_of_texts(column: str, texts: Sequence[str], treated: str) -> None:
+    """Give the message of `letter_by_letter` as a warning, once for a column."""
+    said = _warnings_of(column, treated)
+    if not said and (message := letter_by_letter(column, texts, treated)):
+        said.append(message)
+        warn(message)
 
 
 class NewColumnError(Exception):
@@ -144,6 +214,8 @@ class Columns:
             name for name, kind in self.types.items() if kind in ("int64", "list[string]")
         }
         self.mixed: set[str] = set()  # string columns that have lists, as JSON text, and texts
+        self.texts: dict[str, list[str]] = {}  # of new string columns: some, without plain numbers
+        self._silent = self._known | named.keys()
         self._untyped: set[str] = set()  # columns with only untyped cells so far
         self._empty: set[str] = set()  # list columns with only empty lists so far
         # Columns that must not become float64 or list[float64]: those with an integer that float64
@@ -174,12 +246,13 @@ class Columns:
         self._untyped |= added & cells
         self.types |= changed
         self._exact_only |= exact_only
-        self._note_empty_lists(metadata, added)
+        self._note_values(metadata, added)
 
     def copy(self) -> Columns:
         """Return the columns as they are now; learning from rows does not change the copy."""
         copied = copy.copy(self)
         copied.types = dict(self.types)
+        copied.texts = {name: list(texts) for name, texts in self.texts.items()}
         for name in ("mixed", "_unchecked", "_untyped", "_empty", "_exact_only"):
             setattr(copied, name, set(getattr(self, name)))
         return copied
@@ -244,8 +317,12 @@ class Columns:
             return list_of("float64") if all(map(exact_as_float, integers)) else "string"
         return "string" if own == "string" or element_type(own) else known
 
-    def _note_empty_lists(self, metadata: Mapping[str, Any], added: set[str]) -> None:
+    def _note_values(self, metadata: Mapping[str, Any], added: set[str]) -> None:
         for name, value in metadata.items():
+            if self.types[name] == "string" and isinstance(value, str) and name not in self._silent:
+                texts = self.texts.setdefault(name, [])
+                if len(texts) < EXAMPLES and not _PLAIN.fullmatch(value):
+                    texts.append(value)
             if not isinstance(value, list) or present(value):
                 self._empty.discard(name)
             elif name in added:

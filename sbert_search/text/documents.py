@@ -25,7 +25,7 @@ from sbert_search.config import unknown_name
 from sbert_search.errors import CorpusError
 from sbert_search.records import Document
 from sbert_search.text.column_types import ColumnType, parse_type
-from sbert_search.text.columns import Columns, NewColumnError
+from sbert_search.text.columns import Columns, NewColumnError, letter_by_letter
 from sbert_search.text.fields import (
     TEXT_FIELDS,
     FieldNames,
@@ -228,6 +228,9 @@ class CorpusReader:
                 f"The column {name!r} has lists and single texts, so its lists become JSON text."
                 f"{if_offered('--column-type', f' To keep them: --column-type {lists}.')}"
             )
+        for name, texts in self._columns.texts.items():
+            if message := letter_by_letter(name, texts, "compared and sorted"):
+                note(message)
         if not (rows or allow_empty):
             raise CorpusError(f"{self._shown}: holds no rows.")
         self._require_seen()

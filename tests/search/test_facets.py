@@ -234,3 +234,66 @@ def test_the_ends_of_ranges_have_few_digits(tmp_path: Path) -> None:
         lows = [one.low for one in ranges]
         assert lows == sorted(lows)
         assert all(len(repr(low)) < 13 for low in lows[1:]), lows
+
+
+@pytest.mark.parametrize(
+    ("column", "ranges"),
+    [
+        ("price:0:50:100", [(0.0, 50.0, 2), (50.0, 100.0, 1), (100.0, 3299.0, 2)]),
+        ("price:20:1e4", [(9.5, 20.0, 1), (20.0, 3299.0, 4)]),
+        ("price:1e4", [(9.5, 3299.0, 5)]),
+        ("n:2:4", [(1, 2, 1), (2, 4, 2), (4, 5, 2)]),
+        (
+            "day:2024-01-02",
+            [(date(2024, 1, 1), date(2024, 1, 2), 1), (date(2024, 1, 2), date(2024, 1, 5), 4)],
+        ),
+        (
+            "seen:2024-01-02",
+            [
+                (datetime(2024, 1, 1, 12, tzinfo=UTC), datetime(2024, 1, 2, tzinfo=UTC), 1),
+                (datetime(2024, 1, 2, tzinfo=UTC), datetime(2024, 1, 5, 12, tzinfo=UTC), 4),
+            ],
+        ),
+        ("odd:1:2", []),  # a column of this name
+    ],
+)
+def test_ranges_of_ones_own_have_each_value_once(
+    priced: SearchEngine, column: str, ranges: list[Any]
+) -> None:
+    [(name, facet)] = priced.facets(None, column).items()
+    assert name == facet.column == ("odd:1:2" if column == "odd:1:2" else column.split(":")[0])
+    assert [(one.low, one.high, one.count) for one in facet.ranges] == ranges
+
+
+@pytest.fixture(scope="module")
+def priced(tmp_path_factory: pytest.TempPathFactory) -> SearchEngine:
+    rows = [
+        {
+            "_id": str(n),
+            "text": "red",
+            "price": price,
+            "n": n,
+            "day": date(2024, 1, n),
+            "seen": datetime(2024, 1, n, 12, tzinfo=UTC),
+            "odd:1:2": "x",
+            "kind": "x",
+        }
+        for n, price in enumerate((9.5, 49.99, 50.0, 100.0, 3299.0), 1)
+    ]
+    out = tmp_path_factory.mktemp("priced") / "i"
+    return SearchEngine(Index.build(rows, out=out, model=HashingEmbedder(8)))
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        ("price:50:0", "50:0 are no ascending values of float64; write price:0:50:100"),
+        ("price:cheap", "cheap are no ascending values of float64"),
+        ("n:0.5", "0.5 are no ascending values of int64"),
+        ("kind:0:1", "0:1 are no ascending values of string"),
+        ("prize:0:1", "Unknown metadata column 'prize'; did you mean 'price'"),
+    ],
+)
+def test_wrong_ranges_are_refused(priced: SearchEngine, column: str, message: str) -> None:
+    with pytest.raises(QueryError, match=message):
+        priced.facets(None, column)

@@ -107,3 +107,16 @@ def test_of_a_long_text_only_some_sentences_are_embedded(snapshot: Snapshot) -> 
     ]
     assert len(embedder.heard) == highlight.SENTENCES
     assert by_words(snapshot, "a wheel", f"{passage} A wheel.") == ["A wheel."]
+
+
+def test_a_heading_is_the_best_sentence_only_if_no_other_shares_a_word(snapshot: Snapshot) -> None:
+    passages = [
+        "# River mills\n\nA wheel turns. It stands at a river.",
+        "## River mills\n\nBread is baked.",
+        "# River\nThe mills grind. A river turns.",  # a line end alone ends no sentence
+    ]
+    assert best_sentences(snapshot, "river mills", passages) == [
+        "It stands at a river.",
+        "## River mills",
+        "# River The mills grind.",
+    ]

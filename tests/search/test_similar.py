@@ -10,6 +10,7 @@ from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.errors import QueryError
 from sbert_search.index.index import Index
 from sbert_search.search.engine import SearchEngine
+from sbert_search.search.options import Boost
 from sbert_search.search.queries import example_query
 from tests.cli.process import sbert_search
 from tests.search.corpus import write_jsonl
@@ -146,3 +147,59 @@ def test_pages_join_to_the_whole_ranking(engine: SearchEngine, mode: Any) -> Non
 def test_examples_may_come_from_a_generator(engine: SearchEngine) -> None:
     given: Any = (doc_id for doc_id in ("a", "d"))
     assert ids(engine.similar(given, 3)) == ids(engine.similar(["a", "d"], 3))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"offset": 1},
+        {"min_score": 0.3},
+        {"sort": "-n"},
+        {"boost": Boost("n", 0.5, "linear")},
+        {"diversity": 0.7},
+        {"where": ("n > ?", [0]), "sort": "n", "offset": 1},
+        {"group_by": "kind", "group_size": 2},
+    ],
+    ids=str,
+)
+def test_options_mean_the_same_as_in_a_search_by_the_vector(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
+    rows = [
+        {"_id": i, "text": text, "n": n, **({} if i == "a" else {"kind": "xy"[n % 2]})}
+        for n, (i, text) in enumerate(TEXTS.items())
+    ]
+    engine = SearchEngine(Index.build(rows, out=tmp_path / "i", model=HashingEmbedder()))
+    example = vector(TEXTS["a"])
+    for k in (1, 2, 10):
+        asked: dict[str, Any] = {"mode": "dense", **options, "where": options.get("where", "n > 0")}
+        expected = engine.search(example, k, **asked)
+        found = engine.similar("a", k, **options)
+        assert [(hit.rank, hit.doc_id) for hit in found] == [
+            (hit.rank, hit.doc_id) for hit in expected
+        ]
+        assert [hit.score for hit in found] == pytest.approx([hit.score for hit in expected])
+
+
+def test_groups_of_the_examples_are_left_out_however_large(tmp_path: Path) -> None:
+    rows = [{"_id": f"a{n}", "text": "river mill", "file": "a"} for n in range(30)]
+    rows += [{"_id": f"b{n}", "text": f"river w{n}", "file": f"b{n // 2}"} for n in range(6)]
+    engine = SearchEngine(Index.build(rows, out=tmp_path / "i", model=HashingEmbedder()))
+    files = [hit.metadata["file"] for hit in engine.similar("a3", 3, group_by="file")]
+    assert set(files) == {"b0", "b1", "b2"}
+    pairs = engine.similar("a3", 2, group_by="file", group_size=2, offset=1)
+    assert ids_of(pairs) == ids_of(engine.similar("a3", 3, group_by="file", group_size=2))[2:]
+    by_id = engine.similar("a3", 2, group_by="file", sort="-doc_id")
+    assert ids_of(by_id) == ["b5", "b3"]
+
+
+def ids_of(hits: Any) -> list[str]:
+    return [hit.doc_id for hit in hits]
+
+
+def test_options_that_need_a_text_are_refused_by_name(engine: SearchEngine) -> None:
+    wrong: Any = {"mode": "hybrid"}
+    with pytest.raises(TypeError, match="Unknown keyword 'mode'; known: boost, diversity"):
+        engine.similar("a", **wrong)
+    with pytest.raises(QueryError, match="group_size is 2, but group_by names no column"):
+        engine.similar("a", group_size=2)

@@ -86,7 +86,7 @@ def test_without_a_query_all_documents_that_pass_the_filter_match(engine: Search
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"sort": "cost"}, "Unknown metadata column 'cost'"),
+        ({"sort": "cost"}, "Unknown column 'cost'"),
         ({"sort": "-tags"}, r"sort is '-tags', a column whose values are lists \(list\[string\]\)"),
         ({"sort": "price", "diversity": 0.5}, "sort and diversity both order the hits"),
     ],
@@ -125,3 +125,60 @@ def test_the_command_lists_sorts_and_groups(path: Path) -> None:
     assert [next(iter(line)) for line in told("search", path, "--facets", "kind")] == ["facet"]
     found = told("search", path, "--like", "a", "--group-by", "kind", "--no-highlight")
     assert {hit["metadata"].get("kind") for hit in found} == {"y", None}
+
+
+@pytest.fixture(scope="module")
+def titled(tmp_path_factory: pytest.TempPathFactory) -> SearchEngine:
+    rows = [
+        {"_id": name, "title": title, "text": "red fish", "day": day, "size": size, "code": code}
+        for name, title, day, size, code in (
+            ("b", "Pond", "03.11.2025", "9", "0123"),
+            ("a", "", "25.01.2024", "12", "0456"),
+            ("d", "Boat", "01.12.2025", "10", "0007"),
+            ("c", "Pond", "unknown", "100", "1200"),
+        )
+    ]
+    out = tmp_path_factory.mktemp("titled") / "i"
+    return SearchEngine(Index.build(rows, out=out, model=HashingEmbedder()))
+
+
+def test_title_and_id_order_documents_too(titled: SearchEngine) -> None:
+    assert ids(titled.search(None, sort="doc_id")) == list("abcd")
+    assert ids(titled.search("red", sort="-doc_id", k=2)) == ["d", "c"]
+    assert ids(titled.search(None, sort="title")) == list("dbca")  # "a" has no title
+    assert ids(titled.search(None, sort="-title")) == list("bcda")
+    assert [document.doc_id for document in titled.index.documents(sort="doc_id", limit=1)] == ["a"]
+
+
+@pytest.mark.parametrize("order", ["size desc", "size:asc", "+size"])
+def test_another_way_to_write_an_order_gets_the_right_one(titled: SearchEngine, order: str) -> None:
+    hint = r"did you mean 'size'\? Write COLUMN or, for the descending order, -COLUMN"
+    with pytest.raises(QueryError, match=hint):
+        titled.search(None, sort=order)
+
+
+def test_texts_that_are_dates_or_numbers_are_one_warning(
+    titled: SearchEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for sort in ("day", "-day", "size", "code", "title"):
+        titled.search(None, sort=sort)
+    shown = capsys.readouterr().err
+    assert shown.count("is sorted letter by letter") == 2
+    assert "such as '01.12.2025'" in shown
+    assert "--column-type day=date:%d.%m.%Y" in shown
+    assert "--column-type size=int" in shown  # codes of equal length are in order
+
+
+def test_a_listing_shows_no_scores_and_counts_groups(path: Path) -> None:
+    done = sbert_search("search", path, "--where", "price > 1", "--sort", "-price", "-k", "2")
+    assert done.out.splitlines()[0] == " 1  a"
+    done = sbert_search("search", path, "--sort", "price", "--group-by", "kind", "-k", "1")
+    assert "1 of 3 groups" in done.err  # "e" has no kind
+
+
+def test_groups_are_counted_as_k_counts_them(engine: SearchEngine) -> None:
+    assert engine.search(None, 1, group_by="kind").total == engine.count(group_by="kind") == 3
+    assert engine.count("red fish", group_by="kind") == 3
+    assert engine.count(where="price = 3.5", group_by="kind") == 2
+    with pytest.raises(QueryError, match="whose values are lists"):
+        engine.count(group_by="tags")

@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sbert_search.text.column_types import ColumnType
-from sbert_search.text.columns import Columns, join_types
+from sbert_search.text.columns import Columns, join_types, likely_type
 from sbert_search.text.documents import CorpusReader
 from sbert_search.text.formats.rows import BadRow, Cell
 from tests.text.accounting import read_all
@@ -321,3 +321,42 @@ def test_cells_among_typed_values_are_untyped() -> None:
     typed = Columns()
     typed.learn({"day": Cell("2019-05-03")}, typed=True)
     assert typed.convert({"day": Cell("2019-05-03")}, typed=True) == {"day": date(2019, 5, 3)}
+
+
+@pytest.mark.parametrize(
+    ("texts", "kind"),
+    [
+        (["03.11.2025", "1.2.2024"], "date:%d.%m.%Y"),
+        (["11/3/2025", "11/30/2025"], "date:%m/%d/%Y"),
+        (["03-11-25"], "date:%d-%m-%y"),
+        (["3.11.2025 18:30", "4.11.2025 7:05"], "timestamp:%d.%m.%Y %H:%M"),
+        (["1.299,00", "79,90", "599"], "float:1.234,56"),
+        (["1,299.00", "79.90"], "float:1,234.56"),
+        (["9", "10", "2.5"], "float"),  # in another order as texts
+        (["9", "10"], "int"),
+        (["10", "9", "none"], "int"),  # most are numbers
+        (["0123", "0456"], ""),  # in the same order as texts
+        (["2024-01-31", "2023-02-01"], ""),
+        (["3.11", "3.12.1", "red"], ""),
+        ([], ""),
+    ],
+)
+def test_texts_have_the_type_that_compares_their_values(texts: list[str], kind: str) -> None:
+    assert likely_type(texts) == kind
+
+
+def test_a_build_names_the_type_of_dates_and_numbers_in_texts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text(
+        "id;text;day;price;plain;code;noted;version\n"
+        "1;x;03.11.2025;599;1,5;1,2;01.02.2024;1.2.3\n"
+        "2;x;;79,90;2,5;a;02.02.2024;1.2.4\n"
+    )
+    CorpusReader([path], column_types={"noted": "text"}).survey()
+    said = capsys.readouterr().err
+    assert "The column 'day' is text, such as '03.11.2025'" in said
+    assert "--column-type day=date:%d.%m.%Y" in said
+    assert "--column-type price=float:1.234,56" in said
+    assert said.count("letter by letter") == 3, said  # and plain

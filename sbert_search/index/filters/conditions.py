@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from sqlglot import exp
 
 from sbert_search.errors import QueryError
+from sbert_search.index.documents import OWN_COLUMNS
 from sbert_search.index.filters.comparisons import (
     SWAPPED,
     compare,
@@ -36,17 +37,15 @@ from sbert_search.index.filters.syntax import (
     Columns,
     FilterText,
     read_literal,
-    warn_of_dates,
+    warn_of_texts_by_value,
 )
 from sbert_search.index.storage import columns as columns_of
 from sbert_search.index.storage.columns import ARROW_TYPES
 from sbert_search.index.storage.manifest import ColumnType
+from sbert_search.records import Where
 
 if TYPE_CHECKING:
     from sbert_search.index.storage.segments import Segment
-
-# Fields of every document that a condition can name, in addition to the metadata columns.
-OWN_COLUMNS: Mapping[str, ColumnType] = {"doc_id": "string", "title": "string"}
 
 Condition = Callable[[Mapping[str, pa.Array]], pa.Array]
 """Takes columns, by their names in the condition; returns true, false or null per document."""
@@ -72,7 +71,7 @@ class Filter:
         return marks
 
 
-def parse(where: str, columns: Mapping[str, ColumnType]) -> Filter:
+def parse(where: Where, columns: Mapping[str, ColumnType]) -> Filter:
     """Turn a condition such as ``year >= 2019 AND lang IN ('en', 'de')`` into a filter.
 
     A condition can name the metadata ``columns``, ``doc_id`` and ``title``. If a metadata column
@@ -175,7 +174,7 @@ class _Compiler:
             def compared(columns: Mapping[str, pa.Array]) -> pa.Array:
                 values = column.values(columns)
                 if ordered:
-                    warn_of_dates(column.name, values, str(value))
+                    warn_of_texts_by_value(column.name, values, str(value))
                 return compare(values, operator, value)
 
             return compared
@@ -228,7 +227,7 @@ class _Compiler:
 
         def within(columns: Mapping[str, pa.Array]) -> pa.Array:
             values = column.values(columns)
-            warn_of_dates(column.name, values, str(low))
+            warn_of_texts_by_value(column.name, values, str(low))
             return pc.and_kleene(compare(values, ">=", low), compare(values, "<=", high))
 
         return within

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -19,7 +18,10 @@ from sbert_search.base.progress import warn
 from sbert_search.config import unknown_name
 from sbert_search.errors import QueryError
 from sbert_search.index.filters.comparisons import INT64, Value
+from sbert_search.index.filters.structured import condition_text
 from sbert_search.index.storage.manifest import ColumnType
+from sbert_search.records import Where
+from sbert_search.text.columns import EXAMPLES, warn_of_texts
 
 MAX_CHARACTERS = 100_000
 _OPERATOR = re.compile(r"(?i)AND|OR|NOT|IN|I?LIKE|BETWEEN|IS|[<>=!]+")  # needs an operand after it
@@ -66,13 +68,14 @@ sqlglot 30 did with `negate`."""
 class FilterText:
     """The text of a condition; empty, too long or not UTF-8 is a QueryError."""
 
-    def __init__(self, where: str, columns: Iterable[str]) -> None:
+    def __init__(self, given: Where, columns: Iterable[str]) -> None:
+        where = condition_text(given)
         if not isinstance(where, str):
             raise QueryError(
                 f"The filter is {where!r:.100}; it must be text such as 'year >= 2019', "
                 "('brand = ?', [brand]) or {'brand': brand}."
             )
-        self._where, self._columns = where, columns
+        self._where, self._columns, self._given = where, columns, given
         if len(where) > MAX_CHARACTERS:
             raise QueryError(f"The filter has more than {MAX_CHARACTERS:,} characters.")
         if not where.strip():
@@ -120,6 +123,11 @@ class FilterText:
         self._refuse_at(0, reason)
 
     def _refuse_at(self, offset: int, reason: str) -> NoReturn:
+        reason += self._quotes_missing()
+        stop = "" if reason.endswith(("?", ".")) else "."
+        if self._given != self._where:  # the user did not write this text
+            shown = shortened(_printable(repr(self._given)), SHOWN_CHARACTERS)
+            raise QueryError(f"The filter cannot be used: {reason}{stop}\n  {shown}")
         start = self._where.rfind("\n", 0, offset) + 1
         line = self._where[start:].partition("\n")[0]
         skipped = max(0, offset - start - SHOWN_CHARACTERS // 2)
@@ -127,8 +135,6 @@ class FilterText:
         shown = "..." * bool(skipped) + shown
         shown += "..." * (len(line) > skipped + SHOWN_CHARACTERS)
         before = "..." * bool(skipped) + _printable(line[skipped : offset - start])
-        reason += self._quotes_missing()
-        stop = "" if reason.endswith(("?", ".")) else "."
         mark = " " * len(before) + "^"
         raise QueryError(f"The filter cannot be used: {reason}{stop}\n  {shown}\n  {mark}")
 
@@ -149,9 +155,9 @@ def _is_name(name: str) -> bool:
         return False
 
 
-def shortened(text: str) -> str:
-    """Cut a text for a message, if it is longer than half of `SHOWN_CHARACTERS`."""
-    return text if len(text) <= SHOWN_CHARACTERS // 2 else text[: SHOWN_CHARACTERS // 2] + "..."
+def shortened(text: str, most: int = SHOWN_CHARACTERS // 2) -> str:
+    """Cut a text for a message."""
+    return text if len(text) <= most else text[:most] + "..."
 
 
 def _printable(text: str) -> str:
@@ -274,7 +280,7 @@ NUMBERS = {"int64", "float64"}
 
 _NUMBER = re.compile(r"(?P<int>[0-9]+)|([0-9]+\.?|[0-9]*\.[0-9]+)(e[-+]?[0-9]+)?", re.IGNORECASE)
 _WRITTEN_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}")
-_TIME_EXAMPLES = {"date": "2024-12-31", "timestamp": "2024-12-31T23:59:59"}
+_TIME_FORMS = {"date": "YYYY-MM-DD", "timestamp": "YYYY-MM-DDThh:mm:ss"}
 
 
 def read_literal(node: exp.Expr, kind: ColumnType, text: FilterText) -> Value:
@@ -300,8 +306,8 @@ def read_literal(node: exp.Expr, kind: ColumnType, text: FilterText) -> Value:
         if kind == "timestamp":
             return _time(written)
     except (ValueError, OverflowError):
-        example = _TIME_EXAMPLES[kind]
-        text.refuse(node, f"{shortened(written)!r} is not a {kind}; write it as {example}")
+        form = _TIME_FORMS[kind]
+        text.refuse(node, f"{shortened(written)!r} is not a {kind}; write it as {form}")
     if _WRITTEN_TIME.match(written) and node.parent and (column := node.parent.find(exp.Column)):
         _warn_of_times(column.name)
     return written
@@ -316,28 +322,15 @@ def _warn_of_times(column: str) -> None:
     )
 
 
-_OTHER_DATE = re.compile(r"[0-9]{1,2}([./-])[0-9]{1,2}\1[0-9]{2,4}\b")
-_ISO_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\b")
+_COMPARED_BY_VALUE = re.compile(r"[-+]?[0-9]+(?:[.,/-][0-9]+)*\b")  # a date or a number
 
 
-def warn_of_dates(column: str, values: pa.Array, literal: str) -> None:
-    """Warn if a text column with values such as 15.09.2025 is compared with a date."""
+def warn_of_texts_by_value(column: str, values: pa.Array, literal: str) -> None:
+    """Warn if a text column with values such as 15.09.2025 is compared with a date or a number."""
     is_text = pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
-    if not (is_text and (_ISO_DATE.match(literal) or _OTHER_DATE.match(literal))):
-        return
-    first = next((one.as_py() for one in values if one.is_valid and one.as_py()), "")
-    if _OTHER_DATE.match(first):
-        _warn_of_texts(column, first)
-
-
-@typed_lru_cache(256)  # once for a column
-def _warn_of_texts(column: str, example: str) -> None:
-    warn(
-        f"The column {shortened(column)!r} is text, such as {shortened(example)!r}, and is "
-        "compared with a date as text, letter by letter. To compare dates, build the index again "
-        f"with --column-type {shlex.quote(f'{shortened(column)}=date:%d.%m.%Y')} or another format "
-        f"(column_types={{{shortened(column)!r}: 'date:%d.%m.%Y'}})."
-    )
+    if is_text and _COMPARED_BY_VALUE.match(literal):
+        texts = [text for text in values.slice(0, EXAMPLES).to_pylist() if text]
+        warn_of_texts(shortened(column), texts, "compared")
 
 
 def _number(node: exp.Expr, kind: ColumnType, text: FilterText) -> int | float:

@@ -21,6 +21,7 @@ export function read(search) {
     index: given.get("index") ?? "",
     query: given.get("q") ?? "",
     mode: /** @type {State["mode"]} */ (MODES.includes(mode) ? mode : ""),
+    sort: given.get("sort") ?? "",
     filters: new Map(),
     like: given.get("like") ?? "",
     open: given.get("open") ?? "",
@@ -51,6 +52,7 @@ export function write(state) {
     ["index", state.index],
     ["q", state.query],
     ["mode", state.mode],
+    ["sort", state.sort],
     ["like", state.like],
     ["k", state.k === PAGE_SIZE ? "" : String(state.k)],
   ];

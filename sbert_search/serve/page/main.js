@@ -38,6 +38,17 @@ const documents = new Newest();
 
 const index = () => indexes.find((one) => one.name === state.index) ?? indexes[0];
 const mode = () => modeIn(index(), state.mode);
+/** The column that orders the results, if the index has it. */
+const sort = () => (orders().some(([order]) => order === state.sort) ? state.sort : "");
+const orders = () => {
+  const columns = Object.entries(index().columns).filter(([, type]) => !type.startsWith("list["));
+  const names = new Set([...columns.map(([name]) => name), "title"]);
+  const both = [...names].flatMap((name) => [
+    [name, `${name}, ascending`],
+    [`-${name}`, `${name}, descending`],
+  ]);
+  return [["", "best match"], ...both];
+};
 const wanted = () => Math.min(state.k, mostHits);
 const filter = (/** @type {string} */ without = "") =>
   where(state.filters, index().columns, without);
@@ -92,6 +103,9 @@ function showControls() {
   byId("filters").hidden = Object.keys(now.columns).length === 0;
   const n = [...state.filters.keys()].filter((column) => column in now.columns).length;
   byId("filter-count").textContent = n ? `(${n})` : "";
+  const options = orders().map(([value, name]) => make("option", { value }, name));
+  byId("sort").replaceChildren(...options);
+  byId("sort").value = sort();
   const like = byId("similar-to");
   like.hidden = !state.like;
   like.replaceChildren(
@@ -101,14 +115,15 @@ function showControls() {
   );
 }
 
+const isQuery = () => Boolean(state.query.trim());
 const endLike = () => go({ like: "", k: PAGE_SIZE });
 
 async function search() {
-  const empty = !state.like && !state.query.trim();
+  const empty = !state.like && !isQuery() && !filter() && !sort();
   byId("welcome").hidden = !empty;
   if (empty) return welcome();
   byId("hits").classList.add("waiting");
-  const request = state.like ? similarRequest() : searchRequest();
+  const request = searchRequest();
   await tell(async () => {
     const done = await searches.run((signal) => ask(request.path, request.body, signal));
     if (done === null) return;
@@ -119,25 +134,19 @@ async function search() {
 }
 
 function searchRequest() {
+  const about = { index: index().name, k: wanted(), where: filter(), sort: sort() || null };
+  if (state.like) return { path: "similar", body: { ...about, like: [state.like] } };
+  if (!isQuery()) return { path: "search", body: about };
   const reranked = mode() === "rerank";
-  const body = {
+  const asked = {
+    ...about,
     query: state.query,
-    index: index().name,
-    k: wanted(),
     mode: reranked ? "auto" : mode(),
-    where: filter(),
     rerank: reranked,
     highlight: true,
     explain: true,
   };
-  return { path: "search", body: reranked ? { ...body, rerank_depth: RERANK_DEPTH } : body };
-}
-
-function similarRequest() {
-  const given = new URLSearchParams({ index: index().name, k: String(wanted()) });
-  const condition = filter();
-  if (condition) given.set("where", condition);
-  return { path: `documents/${encodeURIComponent(state.like)}/similar?${given}`, body: null };
+  return { path: "search", body: reranked ? { ...asked, rerank_depth: RERANK_DEPTH } : asked };
 }
 
 /**
@@ -151,6 +160,7 @@ function showResults(serverMs, totalMs) {
   showHits(list, hits, {
     open: (id) => go({ open: id }),
     like: (id) => go({ like: id, open: "", k: PAGE_SIZE }),
+    scored: Boolean(state.like) || isQuery(),
   });
   if (left) titles(list)[hits.findIndex((hit) => hit.id === left)]?.focus();
   left = "";
@@ -216,7 +226,7 @@ function welcome() {
  *
  * @param {string | null} query  null: count all documents.
  */
-async function countValues(query = state.query.trim() && !state.like ? state.query : null) {
+async function countValues(query = isQuery() && !state.like ? state.query : null) {
   const { columns, name } = index();
   const filtered = Object.keys(columns).filter((column) => state.filters.has(column));
   const others = Object.keys(columns).filter((column) => !state.filters.has(column));
@@ -331,7 +341,10 @@ function listen() {
     countValues();
   });
   byId("index").addEventListener("change", () => {
-    go({ index: byId("index").value, filters: new Map(), like: "", open: "", k: PAGE_SIZE });
+    go({ index: byId("index").value, filters: new Map(), sort: "", like: "", open: "", k: PAGE_SIZE });
+  });
+  byId("sort").addEventListener("change", () => {
+    go({ sort: byId("sort").value, k: PAGE_SIZE });
   });
   byId("more").addEventListener("click", () => {
     go({ k: Math.min(mostHits, state.k + PAGE_SIZE) });

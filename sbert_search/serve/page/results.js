@@ -17,6 +17,7 @@ const CHARS = 60; // of one value
  * @typedef {object} Actions
  * @property {(id: string) => void} open
  * @property {(id: string) => void} like
+ * @property {boolean} scored  Whether the scores mean something.
  */
 
 /**
@@ -48,7 +49,7 @@ function item(hit, hits, actions) {
     { className: "hit" },
     make("span", { className: "rank", "aria-hidden": "true" }, String(hit.rank)),
     make("h2", {}, title),
-    make("span", { className: "score", title: SCORE }, score(hit.score)),
+    make("span", { className: "score", title: SCORE }, actions.scored ? score(hit.score) : ""),
     make("p", { className: "text" }, ...text),
     make("div", { className: "below" }, metadata(hit), ...tools(hit, hits, actions)),
   );

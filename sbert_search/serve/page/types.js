@@ -59,6 +59,7 @@
  * @property {string} index  Name of the index; "": the first one.
  * @property {string} query
  * @property {Mode} mode
+ * @property {string} sort  Column, after "-" in descending order; "": by score.
  * @property {Map<string, ColumnFilter>} filters
  * @property {string} like  Id of a document whose similar ones are shown; "": none.
  * @property {string} open  Id of the document that is open; "": none.

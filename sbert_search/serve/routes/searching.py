@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import date, datetime
+from typing import Any
+
+import msgspec
 
 from sbert_search.index.upkeep.info import model_name, without_vectors
-from sbert_search.records import Hit, MetadataValue, Where
+from sbert_search.records import Hit, MetadataValue
 from sbert_search.search.facets import Facet
 from sbert_search.search.options import Boost, Fusion, SearchOptions
 from sbert_search.serve.access import ServerLimits
-from sbert_search.serve.endpoint import AnyOperation, Call, Operation, Reply
+from sbert_search.serve.endpoint import AnyOperation, Call, Operation, Reply, wrong_field
 from sbert_search.serve.indexes import ServedIndex
 from sbert_search.serve.problems import Problem
 from sbert_search.serve.queue import Work
 from sbert_search.serve.routes.embedding import usage_of
 from sbert_search.serve.search_schemas import (
+    FACETS,
     FUSION,
     OPTIONS,
+    SIMILAR,
+    AskedFacet,
     AskedSearch,
+    AskedSimilar,
     FacetCounts,
     FacetRange,
     FacetRequest,
@@ -32,6 +39,7 @@ from sbert_search.serve.search_schemas import (
     SearchRequest,
     SearchResponse,
     SearchResult,
+    SimilarRequest,
     SimilarResponse,
     StageRank,
     StageTimes,
@@ -141,7 +149,7 @@ async def answer_search(served: Served, body: AskedSearch, work: Work) -> Search
     """Search an index."""
     served_index = served.index(body.index)
     queries = _queries(body, served.limits)
-    options = _options(served_index, body, served)
+    options = _options(served_index, body, OPTIONS, served)
     served.require_filter(options.where)
     depth = options.rerank_depth
     if body.rerank and len(queries) * depth > _RERANKED:
@@ -155,10 +163,7 @@ async def answer_search(served: Served, body: AskedSearch, work: Work) -> Search
     )
     facets: Mapping[str, Facet] = {}
     if body.facets:
-        mode, where, syntax = options.mode, options.where, options.syntax or "operators"
-        facets = await served_index.facets(
-            body.query, body.facets, mode, where, syntax, options.fuzzy
-        )
+        facets = await served_index.facets(body.query, body.facets, options)
     total, suggestion = None, None
     if body.queries is None:
         total, suggestion = await served_index.about(body.query, options)
@@ -183,7 +188,7 @@ async def answer_search(served: Served, body: AskedSearch, work: Work) -> Search
     )
 
 
-async def count_facets(served: Served, call: Call[FacetRequest]) -> Reply:
+async def count_facets(served: Served, call: Call[AskedFacet]) -> Reply:
     """Count the values of columns among the documents that match."""
     body = call.body
     served_index = served.index(body.index)
@@ -191,11 +196,10 @@ async def count_facets(served: Served, call: Call[FacetRequest]) -> Reply:
         raise Problem(400, "There is no column in the list.", "columns")
     if body.query is not None:
         _check_query(body.query, "query", served.limits)
-    served.require_filter(body.where)
     fuzzy = served.fuzzy if body.fuzzy is None else body.fuzzy
-    facets = await served_index.facets(
-        body.query, body.columns, body.mode, body.where, body.syntax, fuzzy, body.n
-    )
+    options = SearchOptions(fuzzy=fuzzy, **{name: getattr(body, name) for name in FACETS})
+    served.require_filter(options.where)
+    facets = await served_index.facets(body.query, body.columns, options, body.n)
     counts = [counts_of(facet) for facet in facets.values()]
     return Reply(FacetResponse(index=served_index.name, facets=counts))
 
@@ -226,24 +230,33 @@ async def answer_document(served: Served, index: str, doc_id: str) -> StoredDocu
 
 async def similar(served: Served, call: Call[None]) -> Reply:
     """Find the documents that resemble a document most."""
-    default = min(_DEFAULT_HITS, served.limits.k)
-    k = _number(call.query.get("k", str(default)), "k")
-    index, where = call.query.get("index", ""), call.query.get("where")
-    return Reply(await answer_similar(served, index, call.path["id"], k, where, call.work))
+    asked: dict[str, object] = {**call.query, "like": [call.path["id"]]}
+    if (k := call.query.get("k")) is not None:
+        asked["k"] = int(k) if k.isascii() and k.isdigit() and len(k) < 10 else k
+    try:
+        request = msgspec.convert(asked, SimilarRequest)
+    except msgspec.ValidationError as error:
+        raise wrong_field(error, SimilarRequest) from error
+    return Reply(await answer_similar(served, request, call.work))
 
 
-async def answer_similar(
-    served: Served, index: str, doc_id: str, k: int, where: Where | None, work: Work
-) -> SimilarResponse:
-    """Find the k documents of an index that resemble one of them most."""
-    served_index = served.index(index)
-    if not 0 < k <= served.limits.k:
-        raise Problem(400, f"k is {k:,}; it may be from 1 to {served.limits.k:,}.", "k")
-    served.require_filter(where)
-    hits = await served_index.similar(doc_id, k, where, work)
+async def similar_to_several(served: Served, call: Call[AskedSimilar]) -> Reply:
+    """Find the documents that resemble documents most, with the options of a search."""
+    return Reply(await answer_similar(served, call.body, call.work))
+
+
+async def answer_similar(served: Served, body: AskedSimilar, work: Work) -> SimilarResponse:
+    """Find the documents of an index that resemble some of them most."""
+    served_index, n_examples = served.index(body.index), len(body.like) + len(body.unlike)
+    if not body.like or n_examples > served.limits.items:
+        problem = f"{n_examples:,} documents; name from 1 to {served.limits.items:,}."
+        raise Problem(400, problem, "like")
+    options = _options(served_index, body, SIMILAR, served)
+    served.require_filter(options.where)
+    hits = await served_index.similar(body.like, body.unlike, options, work)
     return SimilarResponse(
         index=served_index.name,
-        id=doc_id,
+        id=body.like[0],
         commit=hits.commit,
         missing_shards=list(hits.missing),
         hits=[hit_of(hit) for hit in hits],
@@ -273,17 +286,26 @@ def _check_query(query: str, param: str, limits: ServerLimits) -> None:
         raise Problem(413, f"A query may have at most {limits.query_chars:,} characters.", param)
 
 
-def _options(served_index: ServedIndex, body: AskedSearch, served: Served) -> SearchOptions:
+def _options(
+    served_index: ServedIndex,
+    body: AskedSearch | AskedSimilar,
+    names: Sequence[str],
+    served: Served,
+) -> SearchOptions:
+    """Make the options of a request, with those that its fields ``names`` hold, within limits."""
     limits = served.limits
     k = min(_DEFAULT_HITS, limits.k) if body.k is None else body.k
-    named = {name: getattr(body, name) for name in OPTIONS}
-    named["fuzzy"] = served.fuzzy if body.fuzzy is None else body.fuzzy
+    named: dict[str, Any] = {name: getattr(body, name) for name in names}
     with served_index.plain_errors():
-        fusion = Fusion()
-        if body.fusion is not None:
-            fusion = Fusion(**{name: getattr(body.fusion, name) for name in FUSION})
+        if isinstance(body, AskedSearch):
+            named["fuzzy"] = served.fuzzy if body.fuzzy is None else body.fuzzy
+            named["group"] = not body.passages
+            if body.fusion is not None:
+                named["fusion"] = Fusion(**{name: getattr(body.fusion, name) for name in FUSION})
+        else:
+            named["rerank_depth"] = 0
         boosts = [Boost.parse(text) for text in body.boost]
-        options = SearchOptions(k=k, fusion=fusion, boost=boosts, group=not body.passages, **named)
+        options = SearchOptions(k=k, boost=boosts, **named)
     n_hits = options.offset + k
     if n_hits > limits.k:
         raise Problem(400, f"offset + k is {n_hits:,}; it may be at most {limits.k:,}.", "k")
@@ -298,16 +320,11 @@ def _options(served_index: ServedIndex, body: AskedSearch, served: Served) -> Se
     return options
 
 
-def _number(text: str, param: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise Problem(400, f"{text!r:.50} is not a whole number of at most 9 digits.", param)
-    return int(text)
-
-
 OPERATIONS: tuple[AnyOperation, ...] = (
     Operation("POST", "/search", search, SearchResponse, SearchRequest),
     Operation("POST", "/facets", count_facets, FacetResponse, FacetRequest),
     Operation("GET", "/indexes", list_indexes, IndexList),
+    Operation("POST", "/similar", similar_to_several, SimilarResponse, SimilarRequest),
     Operation(
         "GET",
         "/documents/{id:path}/similar",
@@ -317,6 +334,7 @@ OPERATIONS: tuple[AnyOperation, ...] = (
             **_INDEX,
             "k": "Number of hits, 10 by default.",
             "where": "A filter over the metadata.",
+            "group_by": "Column of which each value has one hit, and no value of the document.",
         },
         problems=(404, 413),
     ),

@@ -115,6 +115,19 @@ def test_a_wrong_filter_is_refused(index: Index, where: Any, message: str) -> No
         found(index, where)
 
 
+@pytest.mark.parametrize(
+    "where",
+    [{"year": {"$gte": "x"}, "brand": "Acme"}, ("year >= ? AND brand = ?", ["x", "Acme"])],
+    ids=str,
+)
+def test_an_error_shows_the_filter_as_it_was_given(index: Index, where: Any) -> None:
+    with pytest.raises(QueryError) as refused:
+        found(index, where)
+    first, shown = str(refused.value).split("\n")
+    assert "the column is int64; compare it with a number" in first
+    assert shown.strip() == repr(where)
+
+
 def test_a_deep_filter_is_refused() -> None:
     where: dict[str, Any] = {"year": 1}
     for _ in range(10_000):
@@ -137,6 +150,9 @@ def test_dates_of_other_countries_that_are_compared_as_text_are_named(
 ) -> None:
     dates = {"seit": "15.09.2025", "bis": "16.09.2025"}
     index = Index.build([{"_id": "a", "text": "x", **dates}], model="hashing")
+    noted = capsys.readouterr().err
+    assert noted.count("is compared and sorted letter by letter") == 2
+    assert "An index built with --column-type seit=date:%d.%m.%Y" in noted
     for name, where in (
         ("seit", "seit > '2025-01-01'"),
         ("bis", "bis BETWEEN '2025-01-01' AND '2026-01-01'"),
@@ -144,6 +160,6 @@ def test_dates_of_other_countries_that_are_compared_as_text_are_named(
         list(index.documents(where))
         said = capsys.readouterr().err
         assert f"{name!r} is text, such as {dates[name]!r}" in said
-        assert f"build the index again with --column-type {name}=date:%d.%m.%Y" in said
+        assert f"An index built with --column-type {name}=date:%d.%m.%Y" in said
     list(index.documents("seit = '15.09.2025' AND seit > '1'"))
     assert not capsys.readouterr().err

@@ -43,6 +43,8 @@ def test_the_tools_answer_as_the_engine_does(served: Served, built: Path) -> Non
         (hit.doc_id, hit.score, hit.text) for hit in expected
     ]
     assert (found["index"], found["commit"]) == ("my.index", expected.commit)
+    assert (found["total"], found["suggestion"]) == (1, None)
+    assert call(served, "search", query="dogh")["suggestion"] == "dough"
     assert len(call(served, "search", query="dough")["hits"]) == 3
     assert call(served, "search", query="dough", k=2, offset=1)["hits"][0]["rank"] == 2
     assert call(served, "search", query="dough", k=2.0, offset=1.0)["hits"][0]["rank"] == 2

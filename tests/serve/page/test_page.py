@@ -33,6 +33,27 @@ def test_results_appear_while_typing_and_mark_the_answer(visit: Visit, site: Liv
     )
 
 
+def test_results_are_sorted_and_listed_without_a_query(visit: Visit, site: Live) -> None:
+    page = visit.page
+    page.goto(f"{site.url}/?q=water&mode=lexical")
+    page.locator("#status", has_text="2 results").wait_for()
+    page.get_by_label("Sort by").select_option("year, descending")
+    page.wait_for_url("**sort=-year**")
+    page.locator(".hit .title").first.get_by_text("Bread").wait_for()
+    assert visit.titles() == ["Bread", "Water mills"]
+    page.get_by_label("Sort by").focus()  # by keys
+    page.keyboard.press("ArrowUp")
+    page.locator(".hit .title").first.get_by_text("Water mills").wait_for()
+    page.locator("#query").fill("")
+    page.locator("#status", has_text="20 results").wait_for()
+    assert visit.titles()[:2] == ["Water mills", "Vaccine 0"]
+    assert set(page.locator(".score").all_inner_texts()) == {""}
+    page.go_back()
+    page.goto(f"{site.url}/?is.kind=craft")
+    page.locator("#status", has_text="2 results with these filters").wait_for()
+    assert "tags, ascending" not in page.locator("#sort").inner_text()  # lists have no order
+
+
 def test_a_corrected_query_is_offered(visit: Visit, site: Live) -> None:
     page = visit.page
     page.goto(f"{site.url}/?mode=lexical&q=dogh")

@@ -8,12 +8,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from sbert_search.search.engine import SearchEngine
 from sbert_search.serve.access import AccessTokens, ServerLimits
 from sbert_search.serve.endpoint import Call
 from sbert_search.serve.problems import Problem
 from sbert_search.serve.queue import Work
-from sbert_search.serve.routes.searching import answer_search, similar
-from sbert_search.serve.search_schemas import AskedSearch, SearchRequest, SimilarResponse
+from sbert_search.serve.routes.searching import answer_search, answer_similar, similar
+from sbert_search.serve.search_schemas import (
+    AskedSearch,
+    SearchRequest,
+    SimilarRequest,
+    SimilarResponse,
+)
 from sbert_search.serve.state import Served, ServeSettings, open_served
 
 
@@ -83,3 +89,41 @@ def test_boosts_are_written_as_on_the_command_line(built: Path) -> None:
         ids("year:cubic:1")
     with pytest.raises(msgspec.ValidationError, match="length <= 8"):
         ids(*["year:log:1"] * 9)
+
+
+def test_similar_takes_examples_and_the_options_of_a_search(built: Path) -> None:
+    served = served_with(built, 10, items=2)
+
+    def ids(**body: object) -> list[str]:
+        request = msgspec.convert(body, SimilarRequest)
+        return [hit.id for hit in asyncio.run(answer_similar(served, request, Work())).hits]
+
+    engine = SearchEngine(built)
+    everything = [hit.doc_id for hit in engine.similar("mill")]
+    assert ids(like=["mill"]) == everything
+    assert ids(like=["mill"], offset=1, k=1) == everything[1:]
+    assert ids(like=["mill"], where=["year > ?", [2015]]) == ["vaccines"]
+    assert ids(like=["mill"], where={"year": {"$lte": 2015}}) == ["bread"]
+    assert ids(like=["mill"], sort="-year") == ["vaccines", "bread"]
+    assert ids(like=["mill"], boost=["year:linear:1"])[0] == "vaccines"
+    assert ids(like=["mill"], unlike=["bread"]) == ["vaccines"]
+    with pytest.raises(msgspec.ValidationError, match="unknown field `mode`"):
+        ids(like=["mill"], mode="dense")
+    for wrong, status, param in (
+        ({"like": []}, 400, "like"),
+        ({"like": ["mill", "bread", "vaccines"]}, 400, "like"),
+        ({"like": ["none"]}, 404, "id"),
+        ({"like": ["mill"], "offset": 9, "k": 2}, 400, "k"),
+    ):
+        with pytest.raises(Problem) as refused:
+            ids(**wrong)
+        assert (refused.value.status, refused.value.param) == (status, param)
+
+
+def test_the_total_counts_groups_as_k_does(built: Path) -> None:
+    def total(**fields: object) -> int | None:
+        answer = asyncio.run(answer_search(served_with(built, 10), asked(**fields), Work()))
+        return answer.results[0].total
+
+    assert total(query="the dough", group_by="year") == 1
+    assert total(group_by="year", k=1) == 3
