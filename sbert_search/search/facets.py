@@ -147,8 +147,8 @@ def count_values(snapshot: Snapshot, column: str, marks: Marks, n: int) -> Facet
     )
 
 
-def _borders(ends: Sequence[str], kind: str) -> list[Any]:
-    borders: list[Any] = [parse_value(end, cast(ColumnType, kind)) for end in ends]
+def _borders(ends: Sequence[str], kind: str) -> list[Ordered]:
+    borders = [cast(Ordered, parse_value(end, cast(ColumnType, kind))) for end in ends]
     if kind not in _ORDERED or None in borders or borders != sorted(set(borders)):
         raise QueryError(
             f"{':'.join(ends)} are no ascending values of {kind}; write price:0:50:100."

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeAlias, TypeVar
+from typing import Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
@@ -215,9 +215,8 @@ async def _similar(served: Served, arguments: SimilarArguments, work: Work) -> F
 
 
 def _documents_of(index: str, found: SearchResult | SimilarResponse) -> FoundDocuments:
-    names = FoundDocuments.__struct_fields__
-    about: dict[str, Any] = {name: getattr(found, name, None) for name in names}
-    return FoundDocuments(**{**about, "index": index})
+    names = [name for name in FoundDocuments.__struct_fields__ if hasattr(found, name)]
+    return FoundDocuments(**{name: getattr(found, name) for name in names} | {"index": index})
 
 
 async def _document(served: Served, arguments: DocumentArguments, work: Work) -> StoredDocument:

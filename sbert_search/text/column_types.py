@@ -156,7 +156,7 @@ def type_of_cell(cell: str) -> ColumnType:
     return "bool" if cell.lower() in ("true", "false") else "string"
 
 
-def present(values: Sequence[Any]) -> list[Any]:
+def present(values: Sequence[object]) -> list[Any]:
     """Return the values of a list without null and NaN, which stand for missing values."""
     return [v for v in values if v is not None and not (isinstance(v, float) and math.isnan(v))]
 

@@ -222,7 +222,7 @@ class Columns:
         # would round, and the known list columns.
         self._exact_only: set[str] = {n for n, kind in self.types.items() if element_type(kind)}
 
-    def learn(self, metadata: Mapping[str, Any], *, typed: bool) -> None:
+    def learn(self, metadata: Mapping[str, object], *, typed: bool) -> None:
         """Update the column types with a row; a row that does not fit raises `BadRow` first."""
         changed, exact_only = {}, set()
         for name, value in metadata.items():
@@ -317,7 +317,7 @@ class Columns:
             return list_of("float64") if all(map(exact_as_float, integers)) else "string"
         return "string" if own == "string" or element_type(own) else known
 
-    def _note_values(self, metadata: Mapping[str, Any], added: set[str]) -> None:
+    def _note_values(self, metadata: Mapping[str, object], added: set[str]) -> None:
         for name, value in metadata.items():
             if self.types[name] == "string" and isinstance(value, str) and name not in self._silent:
                 texts = self.texts.setdefault(name, [])

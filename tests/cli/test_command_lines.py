@@ -76,6 +76,7 @@ def _problem(line: list[str], result: dict[str, Any]) -> str:
         return str(result["harm"])
     if any(flag in result["shown"] for flag in RED_FLAGS):
         return "no error by name"
-    may_wait = any("fifo" in word or word == "--watch" for word in line)
+    # A run of a million epochs ends by itself, but not within the time of a line.
+    may_wait = any("fifo" in word or word in ("--watch", "--epochs") for word in line)
     waited = result["code"] == WAITED and may_wait
     return "" if result["code"] in CODES or waited else f"exit code {result['code']}"

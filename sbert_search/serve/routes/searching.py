@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
-from typing import Any
 
 import msgspec
 
@@ -295,7 +294,7 @@ def _options(
     """Make the options of a request, with those that its fields ``names`` hold, within limits."""
     limits = served.limits
     k = min(_DEFAULT_HITS, limits.k) if body.k is None else body.k
-    named: dict[str, Any] = {name: getattr(body, name) for name in names}
+    named = {name: getattr(body, name) for name in names}
     with served_index.plain_errors():
         if isinstance(body, AskedSearch):
             named["fuzzy"] = served.fuzzy if body.fuzzy is None else body.fuzzy
