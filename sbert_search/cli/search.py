@@ -23,6 +23,7 @@ from sbert_search.cli.options.search import (
 )
 from sbert_search.cli.options.shared import (
     HEAD_PRECISIONS,
+    ListOption,
     given,
     index_embedder_options,
     index_folder,
@@ -109,6 +110,7 @@ def _single_without_collections(function: Callable[..., None]) -> Callable[..., 
 @answer_options
 @click.option(
     "--facets",
+    cls=ListOption,
     metavar="COLUMN[,COLUMN...]",
     help="Count the values of these columns among all documents that match, or in ranges, as in "
     "price:0:50:100; QUERY may be left out.",

@@ -10,6 +10,7 @@ import click
 from sbert_search.cli.console import REJECTED_ROWS, emit, say
 from sbert_search.cli.index.update import index_options, with_overrides
 from sbert_search.cli.options.shared import (
+    ListOption,
     embedder_options,
     given,
     index_folder,
@@ -56,7 +57,10 @@ _TARGETS = ("parquet", "faiss", "qdrant", "milvus", "opensearch")  # also in `ex
 )
 @click.option("--replace", is_flag=True, help="Delete a collection of this name first.")
 @click.option(
-    "--columns", metavar="NAME,...", help="Metadata columns to export.  [default: all of them]"
+    "--columns",
+    cls=ListOption,
+    metavar="NAME,...",
+    help="Metadata columns to export.  [default: all of them]",
 )
 @shared_options("quiet", "json")
 def export(

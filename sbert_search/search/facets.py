@@ -151,7 +151,8 @@ def _borders(ends: Sequence[str], kind: str) -> list[Ordered]:
     borders = [cast(Ordered, parse_value(end, cast(ColumnType, kind))) for end in ends]
     if kind not in _ORDERED or None in borders or borders != sorted(set(borders)):
         raise QueryError(
-            f"{':'.join(ends)} are no ascending values of {kind}; write price:0:50:100."
+            f"{':'.join(ends)} are no ascending values of {kind}; write price:0:50:100, with a "
+            "column of numbers, dates or times."
         )
     return borders
 

@@ -14,6 +14,7 @@ from sbert_search.cli.console import emit, say
 from sbert_search.cli.options.runner import opened_runner, runner_options
 from sbert_search.cli.options.shared import (
     CHUNKING,
+    ListOption,
     embedder_options,
     index_embedder_options,
     index_folder,
@@ -188,7 +189,7 @@ def upsert(ctx: click.Context, /, path: Path, as_json: bool, **_: object) -> Non
 
 @click.command(context_settings={"allow_extra_args": True})
 @index_folder
-@click.option("--ids", metavar="A,B,...", help="Ids of the documents to delete.")
+@click.option("--ids", cls=ListOption, metavar="A,B,...", help="Ids of the documents to delete.")
 @click.option("--ids-file", type=click.File("rb"), help='File with one id per line; "-": stdin.')
 @click.option(
     "--where",

@@ -23,6 +23,8 @@ from sbert_search.declared import Option, declared
 from sbert_search.errors import ConfigError
 
 if TYPE_CHECKING:
+    from click.parser import _OptionParser
+
     from sbert_search.embed.arguments import EmbedderOptions
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -180,6 +182,8 @@ def options_of(
         help += f"  [default: {shown}]" if shown else ""
         more |= {"help": help, "multiple": multiple} | ({"type": type} if type else {})
         more["envvar"] = _variable(flag.lstrip("-")) if variables else None
+        if str(field.bounds.metavar).endswith(",..."):
+            more["cls"] = ListOption
         options.append(click.option(flag, name, **more))
     return joined(*options)
 
@@ -371,6 +375,24 @@ prompt_options = joined(
     document_prompt,
 )
 _PROMPTS = {"query_prompt": "query", "document_prompt": "document"}  # by parameter: the task
+
+
+class ListOption(click.Option):
+    """An option that takes values between commas, or one at a time if it is repeated."""
+
+    def add_to_parser(self, parser: _OptionParser, ctx: click.Context) -> None:
+        """Let the parser keep all values, not only the last."""
+        self.multiple = True
+        super().add_to_parser(parser, ctx)
+        self.multiple = False
+
+    def consume_value(
+        self, ctx: click.Context, opts: Mapping[str, click.Parameter]
+    ) -> tuple[object, ParameterSource]:
+        """Join the values of a repeated option."""
+        value, source = super().consume_value(ctx, opts)
+        joined = ",".join(value) if source == ParameterSource.COMMANDLINE else value
+        return joined, source
 
 
 class ModelOfIndex(click.Option):

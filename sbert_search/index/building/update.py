@@ -182,8 +182,9 @@ def _planned(
 
 def _warn_of_lost(column: str, n_docs: int) -> None:
     if n_docs:
+        lose = f"{n_docs:,} documents lose" if n_docs > 1 else "one document loses"
         warn(
-            f"No row has the column {column!r}, so {n_docs:,} documents lose their values in it. "
+            f"No row has the column {column!r}, so {lose} values. "
             "--partial keeps the values of columns that rows lack."
         )
 

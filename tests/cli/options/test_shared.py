@@ -15,6 +15,7 @@ from sbert_search.cli.options.shared import (
     PRECISIONS,
     TRAINING_PRECISIONS,
     Finite,
+    ListOption,
     device,
     shared_options,
     size,
@@ -28,6 +29,25 @@ def test_no_help_shows_a_range_without_bounds() -> None:
         shown = command.get_help(click.Context(command, info_name=name))
         assert "=None" not in shown, name
     assert Finite(0, 1)._describe_range() == "0<=x<=1"
+
+
+@click.command()
+@click.option("--names", cls=ListOption, metavar="NAME,...")
+def listed(names: str | None) -> None:
+    click.echo(repr(names))
+
+
+def test_the_values_of_a_repeated_list_are_joined() -> None:
+    """Click keeps the last of them only, and says nothing."""
+    lines = ("", "--names a,b", "--names a --names b,c")
+    found = [CliRunner().invoke(listed, line).output for line in lines]
+    assert found == ["None\n", "'a,b'\n", "'a,b,c'\n"]
+    by_file = CliRunner().invoke(listed, [], default_map={"names": "a,b"})
+    assert by_file.output == "'a,b'\n"
+    for name, command in commands():
+        for option in command.params:
+            if str(option.metavar).endswith(("...", "...]")) and isinstance(option, click.Option):
+                assert isinstance(option, ListOption), (name, option.name)
 
 
 @click.command()
