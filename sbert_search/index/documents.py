@@ -18,7 +18,6 @@ from sbert_search.errors import QueryError
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.manifest import ColumnType
 from sbert_search.records import Document, Where
-from sbert_search.text.columns import EXAMPLES, warn_of_texts
 
 DocIds: TypeAlias = str | int | Iterable[str | int]
 """One document id or several. The integer 12 means the id "12"."""
@@ -110,6 +109,8 @@ def sorted_by(snapshot: Snapshot, sort: str, docs: NDArray[np.int64]) -> NDArray
     if column not in snapshot.columns:
         codes = _codes_of_own(snapshot, column, docs)
     else:
+        from sbert_search.text.columns import EXAMPLES, warn_of_texts  # other searches need less
+
         codes = snapshot.codes_of(column, docs)
         values = snapshot.distinct_values(column).values
         texts = values[:: -(-len(values) // EXAMPLES) or 1].to_pylist() if kind == "string" else []
