@@ -128,7 +128,7 @@ def test_a_second_ctrl_c_ends_all_at_once(built: Path) -> None:
         for pid in (*children, live.process.pid):  # as from a terminal
             os.kill(pid, signal.SIGINT)
         _await(lambda: _refused(live))
-        assert all(_command(pid) for pid in children)
+        assert any(_command(pid) for pid in children)  # the one that has the request
         assert live.stop(signal.SIGINT) == 0
         assert not any(_command(pid) for pid in children)
 
