@@ -433,8 +433,11 @@ class SearchEngine:
         snapshot, names = self._state(), [columns] if isinstance(columns, str) else columns
         with self._turns:
             marks = self._matching(snapshot, query, keywords)
-            found = [count_values(snapshot, name, marks, n) for name in names]
-        return {facet.column: facet for facet in found}
+            found = [count_values(snapshot, name, marks, n) for name in dict.fromkeys(names)]
+        facets = {facet.column: facet for facet in found}
+        if len(facets) < len(found):
+            raise QueryError(f"{', '.join(names)} name a column twice; count it in one way.")
+        return facets
 
     def count(
         self,

@@ -164,9 +164,10 @@ def _spread(
     n: int,
     borders: list[Any],
 ) -> tuple[Ordered, Ordered, tuple[FacetRange, ...]]:
-    """Find the lowest and highest value, and count the ranges between the borders up to them.
+    """Return the lowest value, the highest value, and the documents of each range of values.
 
-    Without borders, count n equally wide ranges if there are more than n values.
+    ``borders`` divide the ranges. Without them, more than n values are divided into n equally wide
+    ranges.
     """
     numbers = distinct.numbers(present)
     low, high = numbers[0], numbers[-1]
@@ -180,7 +181,8 @@ def _spread(
         n = min(n, high - low + 1)
         edges = [distinct.of_number(low + (high - low + 1) * i // n) for i in range(n)]
     else:
-        # Rounded by less than a thousandth of the width, so that 343.76 is not 343.76000000000005.
+        # Borders are rounded by less than a thousandth of the width: 343.76 in place of
+        # 343.76000000000005.
         digits = 3 - math.floor(math.log10(max(high / n - low / n, sys.float_info.min)))
         inner = [round(low * (1 - i / n) + high * (i / n), digits) for i in range(1, n)]
         edges = [low, *inner]

@@ -297,3 +297,9 @@ def priced(tmp_path_factory: pytest.TempPathFactory) -> SearchEngine:
 def test_wrong_ranges_are_refused(priced: SearchEngine, column: str, message: str) -> None:
     with pytest.raises(QueryError, match=message):
         priced.facets(None, column)
+
+
+def test_a_column_is_counted_in_one_way(priced: SearchEngine) -> None:
+    assert list(priced.facets(None, ["n", "n"])) == ["n"]
+    with pytest.raises(QueryError, match="price:0:50, price name a column twice"):
+        priced.facets(None, ["price:0:50", "price"])

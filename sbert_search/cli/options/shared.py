@@ -378,7 +378,7 @@ _PROMPTS = {"query_prompt": "query", "document_prompt": "document"}  # by parame
 
 
 class ListOption(click.Option):
-    """An option that takes values between commas, or one at a time if it is repeated."""
+    """An option whose values are separated by commas; it may also be repeated."""
 
     def add_to_parser(self, parser: _OptionParser, ctx: click.Context) -> None:
         """Let the parser keep all values, not only the last."""
@@ -389,7 +389,7 @@ class ListOption(click.Option):
     def consume_value(
         self, ctx: click.Context, opts: Mapping[str, click.Parameter]
     ) -> tuple[object, ParameterSource]:
-        """Join the values of a repeated option."""
+        """Return all values of the command line as one text, separated by commas."""
         value, source = super().consume_value(ctx, opts)
         joined = ",".join(value) if source == ParameterSource.COMMANDLINE else value
         return joined, source

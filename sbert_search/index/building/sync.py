@@ -342,7 +342,7 @@ class _Changes:
     def unchanged(
         self, writer: IndexWriter, keeps: KeepsPassages, documents: Sequence[Document]
     ) -> EmbeddedBatch[NDArray[np.int64]] | None:
-        """Find the documents that keep their vectors, or take those of the file before a move."""
+        """Find the documents with stored vectors: unchanged ones, and those of moved files."""
 
         def stored(document: Document) -> Document:
             path = str(document.metadata[PATH])
