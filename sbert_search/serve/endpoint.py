@@ -291,7 +291,7 @@ class Endpoint(Generic[Q]):
         path = scope.get("path_params", {})
         if self._decoder is None:
             call = Call(cast(Q, None), path, query, work, scope)
-            return await operation.answer(served, call)
+            return await _unless_hung_up(operation.answer(served, call), receive)
         require_json(headers)
         raw = await read_body(receive, headers, served.limits.body_bytes)
         try:
