@@ -285,7 +285,9 @@ class Endpoint(Generic[Q]):
         query = dict(pairs)
         for name, n in Counter(name for name, _ in pairs).items():
             if name not in operation.parameters:
-                raise Problem(400, "There is no such parameter of the address.", name[:100])
+                known = ", ".join(operation.parameters) or "none"
+                message = f"There is no such parameter of the address; known: {known}."
+                raise Problem(400, message, name[:100])
             if n > 1:
                 raise Problem(400, "The parameter occurs twice in the address; send it once.", name)
         path = scope.get("path_params", {})

@@ -238,6 +238,7 @@ def test_a_query_may_stand_in_the_address(live: Live) -> None:
     for wrong, param in {"q=": "query", "q=a&k=two": "k", "q=a&mode=x": "mode", "z=1": "z"}.items():
         answer = live.ask("GET", f"/search?{wrong}")
         assert (answer.status, answer.json["error"]["param"]) == (400, param)
+    assert "known: q, index, k, offset, mode," in live.ask("GET", "/search?query=a").raw.decode()
     assert live.ask("GET", "/search?q=null").json["results"][0]["query"] == "null"
     assert live.ask("GET", "/search?q=a&min_score=nan").status == 400
 
