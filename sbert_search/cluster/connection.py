@@ -11,11 +11,13 @@ import os
 import re
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypedDict, cast
 
+from sbert_search.base.progress import note
 from sbert_search.errors import ClusterError, ConfigError, install
 
 OBJECT_STORE_BYTES = 256 << 20  # memory for shared objects of a cluster that `connect` starts
@@ -26,6 +28,7 @@ MORE_MACHINES = "connect more machines with `ray start --address=...`"  # for er
 # warn.
 _VARIABLES = {"RAY_USAGE_STATS_ENABLED", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"}
 _CONNECT_S = 10.0
+PATIENCE_S = 10.0  # after which a note says that a cluster has not answered; Ray tries for minutes
 _FETCH_S = 5.0  # minimum wait for a result: a finished result may still have to be transferred
 
 
@@ -243,10 +246,13 @@ def connect(address: str | None = None) -> Iterator[Cluster]:
         return
     address = address or os.environ.get("RAY_ADDRESS")
     own: dict[str, object] = {"include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
+    message = f"The Ray cluster {address} has not answered for {PATIENCE_S:.0f} s; still waiting."
+    waiting = threading.Timer(PATIENCE_S, note, [message])
     with _quiet():
         try:
             if address:
                 _require_listener(address)
+                waiting.start()
             ray.init(
                 address=address or "local",
                 log_to_driver=False,
@@ -260,6 +266,8 @@ def connect(address: str | None = None) -> Iterator[Cluster]:
                 "--head`, and pass the address that this command prints. If the cluster has a "
                 "token, set RAY_AUTH_MODE=token."
             ) from error
+        finally:
+            waiting.cancel()
         try:
             yield Cluster()
         finally:

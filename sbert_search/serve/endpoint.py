@@ -285,13 +285,15 @@ class Endpoint(Generic[Q]):
         query = dict(pairs)
         for name, n in Counter(name for name, _ in pairs).items():
             if name not in operation.parameters:
-                raise Problem(400, "There is no such parameter of the address.", name[:100])
+                known = ", ".join(operation.parameters) or "none"
+                message = f"There is no such parameter of the address; known: {known}."
+                raise Problem(400, message, name[:100])
             if n > 1:
                 raise Problem(400, "The parameter occurs twice in the address; send it once.", name)
         path = scope.get("path_params", {})
         if self._decoder is None:
             call = Call(cast(Q, None), path, query, work, scope)
-            return await operation.answer(served, call)
+            return await _unless_hung_up(operation.answer(served, call), receive)
         require_json(headers)
         raw = await read_body(receive, headers, served.limits.body_bytes)
         try:

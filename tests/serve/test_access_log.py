@@ -34,6 +34,7 @@ def _ask_everything(live: Live) -> None:
         ("POST", "/search", f'{{"query": "{MARK}"'.encode()),
         ("POST", "/embeddings", {"input": [MARK], "prompt_name": MARK}),
         ("POST", "/rerank", {"query": MARK, "documents": [MARK]}),
+        ("GET", f"/search?q={MARK}&where={MARK}%20%3E%201", None),
         ("GET", f"/documents/{MARK}/similar?where={MARK}%20%3E%201", None),
         ("GET", f"/documents/no-{MARK}?index={MARK}", None),
         ("GET", f"/{MARK}", None),
@@ -52,7 +53,7 @@ def test_no_text_is_logged_by_default(folder: Path, token_file: Path) -> None:
             client.sendall(f"{MARK} no HTTP\r\n\r\n".encode())
             assert client.recv(100).startswith(b"HTTP/1.1 400")
         assert live.stop() == 0
-    assert len(live.log) == 14
+    assert len(live.log) == 15
     assert [entry["route"] for entry in live.log].count("") == 1
     assert MARK not in json.dumps(live.log)
     # Nor does a wrong request write anything else. A slow machine shows the progress of a write.
@@ -69,7 +70,7 @@ def test_texts_are_logged_on_request(folder: Path, token_file: Path) -> None:
     *marked, long = live.log
     assert all(MARK in json.dumps(entry) for entry in marked)
     assert json.loads(marked[3]["body"]) == {"query": MARK, "facets": [MARK]}
-    assert marked[9]["address"] == f"/documents/{MARK}/similar?where={MARK}%20%3E%201"
+    assert marked[10]["address"] == f"/documents/{MARK}/similar?where={MARK}%20%3E%201"
     assert len(long["body"]) == 10_000
 
 
@@ -86,7 +87,8 @@ def test_an_error_of_the_server_is_logged_with_its_message_only_on_request(texts
 
     async def ask() -> None:
         async def receive() -> Message:
-            return {"type": "http.request"}
+            await asyncio.Event().wait()  # the client stays
+            return {"type": "http.disconnect"}
 
         async def send(message: Message) -> None:
             answer.append(message)

@@ -151,7 +151,7 @@ def test_documents_are_read_and_compared(live: Live) -> None:
         assert [hit["id"] for hit in found.json["hits"]] == ["vaccines"]
     assert live.ask("GET", "/documents/none").status == 404
     assert live.ask("GET", "/documents/none/similar").status == 404
-    for k in ("0", "x", "1001", "-1", "1e3", "%D9%A3"):
+    for k in ("0", "x", "1001", "-1", "1e4", "1_0", "%D9%A3"):
         wrong = live.ask("GET", f"/documents/mill/similar?k={k}")
         assert (wrong.status, wrong.json["error"]["param"]) == (400, "k")
 
@@ -221,9 +221,26 @@ def test_a_path_that_is_not_there_is_named(live: Live, path: str) -> None:
 
 
 def test_a_wrong_method_names_the_right_ones(live: Live) -> None:
-    answer = live.ask("GET", "/v1/search")
+    answer = live.ask("GET", "/v1/facets")
     assert answer.status == 405
     assert answer.headers["allow"] == "POST"
+
+
+def test_a_query_may_stand_in_the_address(live: Live) -> None:
+    body = {"query": "bread", "k": 2, "mode": "dense", "where": "year > 1900", "full_text": True}
+    address = "q=bread&k=2&mode=dense&where=year%20%3E%201900&full_text=true"
+    for prefix in ("", "/v1"):
+        found = live.ask("GET", f"{prefix}/search?{address}")
+        assert found.json["results"] == live.ask("POST", "/search", body).json["results"]
+        assert len(found.json["results"][0]["hits"]) == 2
+    listed = live.ask("GET", "/search?sort=-year").json["results"][0]["hits"]
+    assert [hit["id"] for hit in listed] == ["vaccines", "bread", "mill"]
+    for wrong, param in {"q=": "query", "q=a&k=two": "k", "q=a&mode=x": "mode", "z=1": "z"}.items():
+        answer = live.ask("GET", f"/search?{wrong}")
+        assert (answer.status, answer.json["error"]["param"]) == (400, param)
+    assert "known: q, index, k, offset, mode," in live.ask("GET", "/search?query=a").raw.decode()
+    assert live.ask("GET", "/search?q=null").json["results"][0]["query"] == "null"
+    assert live.ask("GET", "/search?q=a&min_score=nan").status == 400
 
 
 @pytest.mark.thorough

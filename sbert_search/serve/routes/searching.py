@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
+from typing import TypeVar
 
 import msgspec
 
+from sbert_search.declared import declared
 from sbert_search.index.upkeep.info import model_name, without_vectors
 from sbert_search.records import Hit, MetadataValue
 from sbert_search.search.facets import Facet
@@ -45,6 +47,8 @@ from sbert_search.serve.search_schemas import (
     StoredDocument,
 )
 from sbert_search.serve.state import Served
+
+T = TypeVar("T")
 
 
 def hit_of(hit: Hit, *, highlight: bool = False, explain: bool = False) -> SearchHit:
@@ -135,6 +139,7 @@ def _scalar(value: str | int | float | bool | date | datetime) -> JsonScalar:
 
 
 _INDEX = {"index": "Name of the index; without it, the first one."}
+_K = {"k": "Number of hits, 10 by default."}
 _DEFAULT_HITS = 10
 _RERANKED = 16_384  # pairs of a request that the reranker may have to score
 
@@ -142,6 +147,12 @@ _RERANKED = 16_384  # pairs of a request that the reranker may have to score
 async def search(served: Served, call: Call[AskedSearch]) -> Reply:
     """Search an index for one query or several, or list the documents that pass a filter."""
     return Reply(await answer_search(served, call.body, call.work))
+
+
+async def search_by_address(served: Served, call: Call[None]) -> Reply:
+    """Search an index for the query in the address, or list the documents that pass a filter."""
+    asked = {"query" if name == "q" else name: value for name, value in call.query.items()}
+    return Reply(await answer_search(served, _in_address(asked, SearchRequest), call.work))
 
 
 async def answer_search(served: Served, body: AskedSearch, work: Work) -> SearchResponse:
@@ -229,13 +240,7 @@ async def answer_document(served: Served, index: str, doc_id: str) -> StoredDocu
 
 async def similar(served: Served, call: Call[None]) -> Reply:
     """Find the documents that resemble a document most."""
-    asked: dict[str, object] = {**call.query, "like": [call.path["id"]]}
-    if (k := call.query.get("k")) is not None:
-        asked["k"] = int(k) if k.isascii() and k.isdigit() and len(k) < 10 else k
-    try:
-        request = msgspec.convert(asked, SimilarRequest)
-    except msgspec.ValidationError as error:
-        raise wrong_field(error, SimilarRequest) from error
+    request = _in_address({**call.query, "like": [call.path["id"]]}, SimilarRequest)
     return Reply(await answer_similar(served, request, call.work))
 
 
@@ -260,6 +265,14 @@ async def answer_similar(served: Served, body: AskedSimilar, work: Work) -> Simi
         missing_shards=list(hits.missing),
         hits=[hit_of(hit) for hit in hits],
     )
+
+
+def _in_address(asked: Mapping[str, object], kind: type[T]) -> T:
+    """Read a request whose numbers and booleans are texts."""
+    try:
+        return msgspec.convert(asked, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise wrong_field(error, kind) from error
 
 
 def _queries(body: AskedSearch, limits: ServerLimits) -> list[str]:
@@ -321,6 +334,19 @@ def _options(
 
 OPERATIONS: tuple[AnyOperation, ...] = (
     Operation("POST", "/search", search, SearchResponse, SearchRequest),
+    Operation(
+        "GET",
+        "/search",
+        search_by_address,
+        SearchResponse,
+        parameters={
+            "q": "The query; without it, the documents of where are listed.",
+            **_INDEX,
+            **_K,
+            **{name: declared(SearchOptions)[name].help for name in OPTIONS},
+        },
+        problems=(404, 413),
+    ),
     Operation("POST", "/facets", count_facets, FacetResponse, FacetRequest),
     Operation("GET", "/indexes", list_indexes, IndexList),
     Operation("POST", "/similar", similar_to_several, SimilarResponse, SimilarRequest),
@@ -331,7 +357,7 @@ OPERATIONS: tuple[AnyOperation, ...] = (
         SimilarResponse,
         parameters={
             **_INDEX,
-            "k": "Number of hits, 10 by default.",
+            **_K,
             "where": "A filter over the metadata.",
             "group_by": "Column of which each value has one hit, and no value of the document.",
         },

@@ -298,11 +298,11 @@ def _with_negatives(
         added.append(replace(example, texts=(*example.texts, *mined, *drawn)))
     if short := len(examples) - n_mined[count]:
         left = f"; {n_left:,} rows have none, since all passages are their positives"
+        few = f"fewer than {count} hard negatives, {n_mined[0]:,} of them none"
         warn(
-            f"{short:,} of {len(examples):,} rows got fewer than {count} hard negatives, "
-            f"{n_mined[0]:,} of them none. They are filled up with random passages of other rows"
-            f"{left if n_left else ''}. A smaller mining.margin or a larger mining.last finds more "
-            "hard negatives."
+            f"{short:,} of {len(examples):,} rows got {'no hard negative' if count == 1 else few}. "
+            f"They are filled up with random passages of other rows{left if n_left else ''}. A "
+            "smaller mining.margin or a larger mining.last finds more hard negatives."
         )
     return added
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sbert_search.errors import TrainingError
 from sbert_search.train.loop.gradients import StepMetrics
 
-FEW_STEPS = 50  # a run of fewer steps can hardly train a model
+FEW_STEPS = 50  # fewer may be too few to train a model
 STUCK_STEPS = 50  # after so many equal losses, training counts as stuck
 _SPREAD = 1e-5  # losses are equal if they differ by at most this, times the loss if it is above 1
 _QUIET_SHARE = 0.5  # share of a run after which a ranking loss should have fallen
@@ -83,7 +83,7 @@ def short_run_note(steps: int) -> str:
     if steps >= FEW_STEPS:
         return ""
     return (
-        f"A run of {steps} optimizer step{'s' if steps > 1 else ''} can hardly train a model. More "
+        f"{steps} optimizer step{'s' if steps > 1 else ''} may be too few to train a model. More "
         "epochs (budget.epochs), a smaller batching.size or more data give more steps."
     )
 

@@ -110,7 +110,7 @@ class Report:
             warn(message)
 
     def note_short_run(self, steps: int) -> None:
-        """Tell the user if a run of so many steps can hardly train a model."""
+        """Tell the user if so many steps may be too few to train a model."""
         if self._log is not None and (message := short_run_note(steps)):
             warn(message)
 
@@ -141,7 +141,6 @@ class Report:
             f"loss {sum(self._losses) / len(self._losses):.4f}",
             *(f"{name} {value:.4f}" for name, value in self._dev.items()),
             f"{tokens_per_s if in_tokens else rows_per_s:,.0f} {self.config.unit}/s",
-            f"{share:.0%} of the rate of matrix products",
             f"{memory / 2**30:.1f} GiB",
             f"{self._time_left(state)} left",
         ]

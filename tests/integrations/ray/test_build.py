@@ -6,8 +6,10 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +26,7 @@ from sbert_search import (
     RayRunner,
     ReadSettings,
 )
-from sbert_search.cluster import pool
+from sbert_search.cluster import connection, pool
 from sbert_search.embed.pipeline import EmbedBatches, embed_batches
 from sbert_search.embed.protocol import TokenizedTexts, Vectors
 from sbert_search.errors import ClusterError, ConfigError, CorpusError
@@ -326,6 +328,30 @@ def test_a_batch_that_ends_every_worker_is_named(
     with pytest.raises(ClusterError, match=r"2 workers have ended while .*c\.jsonl:\d+ on"):
         build_index(source, tmp_path / "x.index", FatalEmbedder, BuildSettings(), embed=runner)
     assert Index.open(tmp_path / "x.index").state.n_docs > 0
+
+
+def test_a_note_tells_of_a_cluster_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+
+    told, notes = threading.Event(), list[str]()
+
+    def note(message: str) -> None:
+        notes.append(message)
+        told.set()
+
+    def init(**options: object) -> None:
+        assert told.wait(60)
+        raise ConnectionError("No answer.")
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(connection, "note", note)
+    monkeypatch.setattr(connection, "PATIENCE_S", 0.0)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(ClusterError, match=f"{address} cannot be reached: No answer"):
+            RayRunner(address).__enter__()
+    assert notes == [f"The Ray cluster {address} has not answered for 0 s; still waiting."]
 
 
 def test_a_cluster_that_cannot_be_used_is_named(machines: Machines, tmp_path: Path) -> None:

@@ -103,6 +103,9 @@ def test_ranks_and_margin_bound_the_window(
     drawn = mine(model, tmp_path / "mined", margin=10.0)
     told = " ".join(capsys.readouterr().err.split())
     assert "5 of 5 rows got fewer than 2 hard negatives, 5 of them none. They are filled" in told
+    mine(model, tmp_path / "mined", margin=10.0, negatives=1)
+    told = " ".join(capsys.readouterr().err.split())
+    assert "5 of 5 rows got no hard negative. They are filled" in told
     for example, texts in zip(EXAMPLES, drawn, strict=True):
         own = {e.texts[1] for e in EXAMPLES if e.texts[0] == example.texts[0]}
         assert len({*texts} - own) == 2
