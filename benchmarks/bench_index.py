@@ -42,7 +42,8 @@ from sbert_search.index.storage.manifest import Manifest
 from sbert_search.index.storage.transaction import Transaction
 from sbert_search.index.store import IndexStore
 from sbert_search.index.tuning.settings import TuneSettings
-from sbert_search.index.tuning.tune import how, remarks, tune
+from sbert_search.index.tuning.trials import how
+from sbert_search.index.tuning.tune import remarks, tune
 from sbert_search.index.upkeep import compaction
 
 SIZES, QUICK_SIZES = (10_000, 100_000, 1_000_000), (10_000, 50_000)

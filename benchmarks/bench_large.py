@@ -30,7 +30,8 @@ from sbert_search.base.memory import set_memory_limit
 from sbert_search.index.dense.faiss_runtime import single_threaded
 from sbert_search.index.store import IndexStore
 from sbert_search.index.tuning.settings import TuneSettings
-from sbert_search.index.tuning.tune import how, tune
+from sbert_search.index.tuning.trials import how
+from sbert_search.index.tuning.tune import tune
 
 N_ROWS, QUICK_ROWS = 5_000_000, 120_000
 MEMORY, QUICK_MEMORY = 2 << 30, 600 << 20

@@ -37,8 +37,8 @@ offered: AbstractSet[str] | None = None
 # What stands in Python for an option that messages name: a keyword, mostly of the same name.
 _SAME = (
     "batch-tokens calibrate chunk-tokens columns data device dtype encoding engine exclude ids "
-    "metadata-fields metric mode model name on-error on-truncate out precision replicas "
-    "rerank-depth sts table text-as url workers"
+    "max-minutes metadata-fields metric mode model name on-error on-truncate out precision "
+    "replicas rerank-depth sts table text-as url workers"
 )
 _FLAGS = "allow-empty allow-inexact moved partial replace resume"
 _KEYWORDS = {

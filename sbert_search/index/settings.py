@@ -314,7 +314,8 @@ class TuneSettings:
         k: The k of recall@k.
         latency_ms: Limit of the median time of a query on one thread. None: no limit.
         max_minutes: Maximum time of the tuning. A kind of index is not built if the build is
-            predicted to take too much of the remaining time.
+            predicted to take too much of the remaining time, and no further kinds are compared
+            when the best so far needs the remaining time for its build over all rows.
         n_queries: Largest number of queries, half to choose an index with and half to verify it.
         sample_rows: Number of rows in the sample on which kinds of index are compared.
         seed: Seed for drawing the sample and the queries.
@@ -350,9 +351,9 @@ class Trial:
     # queries. A returned row counts if it is at least as near as the exact k-th.
     recall: float
     recall_error: float  # standard error over the queries
-    p50_ms: float  # median latency of a single query
-    p99_ms: float  # 99th percentile of the latency of a single query
-    qps: float  # queries per second if many queries are searched together
+    p50_ms: float  # median processor time of a single query
+    p99_ms: float  # 99th percentile of the processor time of a single query
+    qps: float  # queries per second of processor time if many are searched together
     size_bytes: int = 0  # of the FAISS files, which a search maps into memory; 0: an exact scan
     predicted_bytes: int = 0  # `size_bytes` as predicted before the build
     build_s: float = 0.0  # to train and fill the FAISS index
@@ -377,6 +378,7 @@ class Tuning:
     # Trials on a sample of the rows that no other one beats in both recall and qps, by ascending
     # recall.
     sampled: tuple[Trial, ...] = ()
+    others: tuple[str, ...] = ()  # a sentence for each kind of index that was not chosen: why
     seconds: float = 0.0  # duration of the tuning
     machine: Mapping[str, object] = field(default_factory=dict)  # that ran the tuning
     # Versions of those that the tuning used, by name.

@@ -12,6 +12,8 @@ from sbert_search.index.dense.faiss_build import ROWS_PER_LIST, build_bytes
 from sbert_search.index.settings import MIN_ANN_ROWS, IndexSpec
 from sbert_search.index.settings import TuneSettings as TuneSettings
 
+TOO_LATE = "too little time"  # begins each reason that a longer tuning would not have
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Budget:
@@ -60,7 +62,8 @@ class Budget:
         if seconds <= allowed:
             return ""
         return (
-            f"building it would take {seconds:,.0f} s, and {max(allowed, 0):,.0f} are left for it"
+            f"{TOO_LATE}, as building it would take {seconds:,.0f} s, and {max(allowed, 0):,.0f} "
+            "are left for it"
         )
 
 

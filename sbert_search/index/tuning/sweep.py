@@ -31,13 +31,14 @@ from sbert_search.index.tuning.measuring import (
     predict_latency,
     recall_of,
 )
-from sbert_search.index.tuning.settings import Budget, Family, between
+from sbert_search.index.tuning.settings import TOO_LATE, Budget, Family, between
 
 TINY_BUILD_ROWS = 4096  # rows of a tiny build, whose time predicts that of a build on the sample
 TINY_BUILDS = 2  # tiny builds of each family, of which the fastest counts
 PLATEAU = 0.002  # a ladder ends when two steps gain less recall than this
 HALVINGS = 3  # bisections between the last step below the recall and the first that reaches it
 SAMPLE_SHARE = 0.15  # share of the remaining time that one build on the sample may take
+FULL_SHARE = 0.8  # share of the remaining time that a build over all rows may take
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,7 @@ class MeasuredFamily:
     trials: tuple[Trial, ...] = ()
     full: BuildTime | None = None  # predicted for the largest segment; None for an exact scan
     skipped: str = ""  # why the family was not built, or ""
+    seconds: float = 0.0  # that its measurements took
 
 
 def sweep(
@@ -80,12 +82,33 @@ def sweep(
     """Measure each family on the sample, and yield the result as soon as it is known.
 
     A family whose build would exceed the budget, or whose training needs more rows than the sample
-    has, is not built; its result gives the reason.
+    has, is not built; its result gives the reason. The time that the best family so far needs for
+    its build over all rows is not spent on further families.
     """
     needs_faiss = any(family.pattern != "Flat" for family in families)
     assign_s = assign_seconds(sample.vectors) if needs_faiss else 0.0
+    measured: list[MeasuredFamily] = []
     for family in families:
-        yield _measured(family, sample, truth, settings, budget, assign_s)
+        start = time.monotonic()
+        if why := time_is_kept(measured, budget):
+            result = MeasuredFamily(family, skipped=why)
+        else:
+            result = _measured(family, sample, truth, settings, budget, assign_s)
+        measured.append(replace(result, seconds=time.monotonic() - start))
+        yield measured[-1]
+
+
+def time_is_kept(measured: Sequence[MeasuredFamily], budget: Budget) -> str:
+    """Return why no further family is measured, which may take as long as any before; "" if one is.
+
+    Over all rows, the best family so far takes its predicted build and as many trials as here.
+    """
+    best = finalists(predict_costs(measured, budget))[:1]
+    needed = sum(one.build_s + one.measured.seconds for one in best)
+    left = budget.seconds_left - max((family.seconds for family in measured), default=0.0)
+    if not best or best[0].measured.full is None or needed <= FULL_SHARE * left:
+        return ""
+    return f"{TOO_LATE}, which is kept for building {best[0].measured.full.spec.factory}"
 
 
 def search_of(sample: Sample, index: FaissIndex | None, settings: VectorSettings) -> Search:
@@ -288,19 +311,15 @@ def finalists(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Choose at most two of the candidates, fastest first, to build over all rows.
 
     The first is the fastest within the budget. The second is the fastest of another structure
-    (graph, inverted lists or none) or, if there is none, the second fastest. Candidates slower than
-    an exact scan are not chosen. A prediction may be wrong in the same way for all of one
-    structure, so two of it could both fail.
+    (graph or inverted lists) or, if there is none, the second fastest. An exact scan, and what is
+    slower, is not chosen beside a faster candidate: it needs no trial. A prediction may be wrong in
+    the same way for all of one structure, so two of it could both fail.
     """
-    allowed: list[Candidate] = []
-    for candidate in candidates:
-        if not candidate.refused:
-            allowed.append(candidate)
-            if candidate.trial.spec.is_flat:
-                break
-    structures = [(c.trial.spec.is_hnsw, c.trial.spec.is_flat) for c in allowed]
-    of_each = zip(allowed, structures, strict=True)
-    others = [candidate for candidate, structure in of_each if structure != structures[0]]
+    allowed = [candidate for candidate in candidates if not candidate.refused]
+    flat = [candidate.trial.spec.is_flat for candidate in allowed]
+    if True in flat:
+        allowed = allowed[: max(flat.index(True), 1)]
+    others = [c for c in allowed[1:] if c.trial.spec.is_hnsw != allowed[0].trial.spec.is_hnsw]
     return [*allowed[:1], *(others or allowed[1:])[:1]]
 
 
@@ -336,5 +355,5 @@ def _predicted(measured: MeasuredFamily, trial: Trial, budget: Budget) -> Candid
     # Each shard is trained once, and every segment is filled.
     build_s = full.train_s * budget.n_shards + full.add_s * sum(budget.ann_segments) / full.n_rows
     too_large = budget.memory_refusal(full.spec, budget.largest)
-    why = too_large or slow or budget.time_refusal(build_s, 0.8)
+    why = too_large or slow or budget.time_refusal(build_s, FULL_SHARE)
     return Candidate(measured, trial, latency_ms, build_s, budget.total_bytes(full.spec), why)

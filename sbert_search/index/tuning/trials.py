@@ -109,10 +109,15 @@ class FullTrials:
     """
 
     def __init__(
-        self, snapshot: Snapshot, queries: QuerySplit, budget: Budget, front: Sequence[Trial]
+        self,
+        snapshot: Snapshot,
+        queries: QuerySplit,
+        budget: Budget,
+        front: Sequence[Trial],
+        others: Sequence[str],
     ) -> None:
         self._snapshot, self._queries, self._budget = snapshot, queries, budget
-        self._front = tuple(front)
+        self._front, self._others = tuple(front), list(others)
         self._options: dict[IndexSpec, Built] = {}
         self.built: list[Trial] = []
         self.tuning: Tuning | None = None
@@ -142,6 +147,7 @@ class FullTrials:
             n_verifying=len(verifying.queries),
             verified=verified,
             sampled=self._front,
+            others=(*self._others, *(_measured(trial) for trial in self.built if trial != best)),
             seconds=time.monotonic() - self._budget.started,
             machine=machine(),
             libraries=library_versions(),
@@ -157,7 +163,8 @@ class FullTrials:
             return
         # The first finalist is always built, the second one only if the time suffices.
         if self.built and (why := self._budget.time_refusal(finalist.build_s)):
-            note(f"{full.spec.factory} is not built: {why}.")
+            self._others.append(f"{full.spec.factory} was not built over all rows: {why}.")
+            note(self._others[-1])
             return
         start = time.monotonic()
         option = build(full.spec)
@@ -205,6 +212,21 @@ class FullTrials:
         with progress("Finding exact neighbours", sum(len(q) for q, _ in parts), "queries") as done:
             choosing, verifying = (find_ground_truth(q, own, k, search, done) for q, own in parts)
         return choosing, verifying
+
+
+def how(spec: IndexSpec) -> str:
+    """Name an index with the search parameters that it uses."""
+    parts = ["exact scan" if spec.is_flat else spec.factory]
+    parts += [f"nprobe {spec.nprobe}"] if spec.n_lists else []
+    parts += [f"ef {spec.ef_search}"] if spec.is_hnsw else []
+    parts += [f"refine {spec.refine}"] if spec.refine > 1 else []
+    return " ".join(parts)
+
+
+def _measured(trial: Trial) -> str:
+    recall, error = trial.recall, trial.recall_error
+    measured = f"recall {recall:.3f} ± {error:.3f}, {trial.qps:,.0f} queries/s"
+    return f"{how(trial.spec)}: measured over all rows: {measured}."
 
 
 def without_faiss(manifest: Manifest, spec: IndexSpec) -> Manifest:

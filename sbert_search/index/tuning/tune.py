@@ -21,7 +21,7 @@ from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.manifest import Manifest
 from sbert_search.index.store import IndexStore
 from sbert_search.index.tuning.measuring import Floats, find_ground_truth
-from sbert_search.index.tuning.settings import Budget, TuneSettings, families
+from sbert_search.index.tuning.settings import TOO_LATE, Budget, TuneSettings, families
 from sbert_search.index.tuning.sweep import (
     Candidate,
     MeasuredFamily,
@@ -37,6 +37,7 @@ from sbert_search.index.tuning.trials import (
     FullTrials,
     QuerySplit,
     draw_sample,
+    how,
     without_faiss,
 )
 from sbert_search.index.upkeep import compaction, merge_policy
@@ -197,8 +198,15 @@ def _plan_full_trials(
             f"No index with recall {budget.settings.recall} is within the limits ({reasons}). The "
             "index is unchanged; raise the limits, or pass a lower recall."
         )
+    sentences = _skipped(measured)
+    if late := [sentence for sentence in sentences if TOO_LATE in sentence]:
+        note(
+            f"{len(late)} of {len(measured)} kinds of index were not compared for want of time; "
+            "--max-minutes gives more."
+        )
+    sentences += [_expected(candidate) for candidate in candidates if candidate not in chosen]
     front = pareto(trial for family in measured for trial in family.trials)
-    return FullTrials(snapshot, query_split, budget, front), candidates, chosen
+    return FullTrials(snapshot, query_split, budget, front, sentences), candidates, chosen
 
 
 def budget_of(snapshot: Snapshot, settings: TuneSettings) -> Budget:
@@ -261,13 +269,7 @@ def remarks(report: TuneReport) -> list[str]:
     The first gives the reason; the second predicts latency and build time over all rows, or says
     why they exceed the budget.
     """
-    skipped = [
-        f"{measured.family.name} was not built: {measured.skipped}."
-        for measured in report.measured
-        if measured.skipped
-    ]
-    expected = [_expected(candidate) for candidate in report.outlook]
-    return [*skipped, *expected]
+    return _skipped(report.measured) + [_expected(candidate) for candidate in report.outlook]
 
 
 def verdict(tuning: Tuning) -> str:
@@ -278,15 +280,6 @@ def verdict(tuning: Tuning) -> str:
         f"{tuning.n_verifying:,} held-out queries ({tuning.queries}), p50 {trial.p50_ms:.3g} ms, "
         f"p99 {trial.p99_ms:.3g} ms; the target recall is {tuning.recall:g}"
     )
-
-
-def how(spec: IndexSpec) -> str:
-    """Name an index with the search parameters that it uses."""
-    parts = ["exact scan" if spec.is_flat else spec.factory]
-    parts += [f"nprobe {spec.nprobe}"] if spec.n_lists else []
-    parts += [f"ef {spec.ef_search}"] if spec.is_hnsw else []
-    parts += [f"refine {spec.refine}"] if spec.refine > 1 else []
-    return " ".join(parts)
 
 
 def draw(report: TuneReport) -> str:
@@ -315,6 +308,10 @@ def _best(measured: MeasuredFamily, report: TuneReport) -> Trial:
         if candidate.measured is measured:
             return candidate.trial
     return max(measured.trials, key=lambda t: t.recall)
+
+
+def _skipped(measured: Sequence[MeasuredFamily]) -> list[str]:
+    return [f"{one.family.name} was not built: {one.skipped}." for one in measured if one.skipped]
 
 
 def _expected(candidate: Candidate) -> str:

@@ -20,8 +20,22 @@ from sbert_search.index.tuning.measuring import (
     recall_of,
     without_own,
 )
-from sbert_search.index.tuning.settings import Family, TuneSettings, between, families, lists_for
-from sbert_search.index.tuning.sweep import Candidate, MeasuredFamily, fastest, finalists, pareto
+from sbert_search.index.tuning.settings import (
+    Budget,
+    Family,
+    TuneSettings,
+    between,
+    families,
+    lists_for,
+)
+from sbert_search.index.tuning.sweep import (
+    Candidate,
+    MeasuredFamily,
+    fastest,
+    finalists,
+    pareto,
+    time_is_kept,
+)
 
 
 def trial(recall: float, qps: float, size: int = 0, p50_ms: float = 1.0) -> Trial:
@@ -91,7 +105,7 @@ def test_the_fastest_with_the_recall_wins_unless_a_smaller_one_is_as_fast() -> N
     ("fastest_first", "taken"),
     [
         ("HNSW16 HNSW32 IVF16,SQ8 IVF16,Flat Flat", "HNSW16 IVF16,SQ8"),
-        ("IVF16,SQ8 IVF16,Flat Flat HNSW16", "IVF16,SQ8 Flat"),
+        ("IVF16,SQ8 IVF16,Flat Flat HNSW16", "IVF16,SQ8 IVF16,Flat"),
         ("HNSW16! HNSW32 HNSW8 IVF16,SQ8!", "HNSW32 HNSW8"),
         ("HNSW16 HNSW32 Flat!", "HNSW16 HNSW32"),
         ("Flat HNSW16", "Flat"),
@@ -106,6 +120,30 @@ def test_the_second_finalist_is_of_another_kind(fastest_first: str, taken: str) 
         made = dataclasses.replace(trial(1.0, 1.0), spec=spec)
         candidates.append(Candidate(family, made, 1.0, 1.0, 1, "no" * factory.endswith("!")))
     assert [each.trial.spec.factory for each in finalists(candidates)] == taken.split()
+
+
+@pytest.mark.parametrize(
+    ("minutes", "build_s", "slowest_s", "kept"),
+    [
+        (10, 100, 10, False),  # 110 s are needed, and 80 % of 590 are left
+        (10, 400, 10, False),  # 410 of 472
+        (10, 400, 90, True),  # 400 and as many trials as in 90 s, of 80 % of 510
+        (10, 470, 10, True),
+        (10, 900, 10, False),  # refused: nothing is worth keeping time for
+    ],
+)
+def test_the_time_to_build_the_best_is_kept(
+    minutes: float, build_s: float, slowest_s: float, kept: bool
+) -> None:
+    budget = Budget(segments=(60_000,), dim=8, settings=TuneSettings(max_minutes=minutes))
+    scan = MeasuredFamily(Family("Flat"), (trial(1.0, 10, p50_ms=9.0),), seconds=1)
+    assert time_is_kept([scan], budget) == ""
+    spec = IndexSpec(factory="IVF16,Flat")
+    full = BuildTime(spec, 60_000, 0.0, build_s)
+    best = dataclasses.replace(trial(0.99, 1_000), spec=spec)
+    lists = MeasuredFamily(Family(spec.factory), (best,), full, seconds=slowest_s)
+    why = time_is_kept([scan, lists], budget)
+    assert why == ("too little time, which is kept for building IVF16,Flat" if kept else "")
 
 
 def test_families_suit_the_rows_and_the_length() -> None:

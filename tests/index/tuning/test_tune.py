@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import Any, NoReturn
 from xml.etree import ElementTree
@@ -52,6 +53,8 @@ def test_what_is_chosen_keeps_the_recall_and_the_prediction(store: IndexStore) -
         assert trial.size_bytes == pytest.approx(trial.predicted_bytes, rel=0.15)
     opened = IndexStore.open(store.path)
     assert opened.snapshot.manifest.tuning == tuning
+    (lost,) = tuning.others
+    assert re.match(r"(IVF|HNSW)\S+.*: measured over all rows: recall 0\.\d+ ± ", lost)
     assert opened.snapshot.settings.spec == tuning.verified.spec
     assert all(s.vectors["v1"].ann for s in opened.snapshot.manifest.segments)
     assert recall_on_new_queries(opened) > 0.87
