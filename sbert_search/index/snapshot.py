@@ -39,6 +39,7 @@ from sbert_search.index.storage.segments import Segment, open_checked
 from sbert_search.records import Document, MetadataValue, Where
 
 if TYPE_CHECKING:
+    from sbert_search.index.dense.faiss_file import FaissFile, NearestLists
     from sbert_search.index.dense.segment_search import SingleQuerySearch
     from sbert_search.index.shards.manifest import ShardManifest
 
@@ -194,23 +195,37 @@ class Snapshot:
         step = max(1, min(QUERY_BLOCK, MAX_RESULTS_HELD // k))
         for i in range(0, len(queries), step):
             block = slice(i, i + step)
-            top = best.take(block)
-            for segment, ann, selection in zip(self.segments, anns, selections, strict=True):
-                offer_nearest(top, queries[block], segment, ann, selection, self.settings)
+            top, together = best.take(block), queries[block]
+            several = len(self.segments) > 1
+            self._offer_nearest(top, together, anns, selections, fill=not several)
+            short = top.rows[:, -1] < 0
+            if several and any(anns) and short.any():
+                rest = TopK.empty(int(short.sum()), k)
+                self._offer_nearest(rest, together[short], anns, selections, fill=True)
+                top.scores[short], top.rows[short] = rest.scores, rest.rows
         return best.scores, best.rows
+
+    def _offer_nearest(
+        self,
+        top: TopK,
+        queries: NDArray[np.float32],
+        anns: Sequence[FaissFile | None],
+        selections: Sequence[Selection | None],
+        *,
+        fill: bool,
+    ) -> None:
+        lists: dict[bytes, NearestLists] | None = {} if len(self.segments) > 1 else None
+        for segment, ann, selection in zip(self.segments, anns, selections, strict=True):
+            offer_nearest(top, queries, segment, ann, selection, self.settings, lists, fill=fill)
 
     @cached_property
     def _single_query(self) -> SingleQuerySearch | None:
-        """A faster search for one query without a filter.
-
-        None: there is no segment, or a segment has dead rows, has no FAISS file or is searched on
-        a GPU.
-        """
-        if not all(self.anns) or any(selection is not None for selection in self._selections):
+        """A faster search for one query without a filter; None without FAISS files or on a GPU."""
+        if not any(self.anns):
             return None
         from sbert_search.index.dense.segment_search import SingleQuerySearch
 
-        return SingleQuerySearch.of(self.segments, self.anns, self.settings)
+        return SingleQuerySearch.of(self.segments, self.anns, self._selections, self.settings)
 
     def fetch(self, rows: Sequence[int] | NDArray[np.int64]) -> list[StoredPassage]:
         """Read passages with their documents, in the order of ``rows``."""

@@ -119,50 +119,43 @@ def train_on(index: FaissIndex, vectors: NDArray[np.float32]) -> None:
         index.train(vectors)
 
 
-def fill(begun: FaissIndex, vectors: Vectors, advance: Advance = lambda n: None) -> FaissIndex:
-    """Add the vectors (n_rows, dim) that a trained index does not hold yet.
-
-    If the index is empty, a copy of it is filled, since other segments need the empty index too. An
-    index that holds the first vectors is changed in place, since a copy may not fit into memory.
-    """
+def fill(empty: FaissIndex, vectors: Vectors, advance: Advance = lambda n: None) -> FaissIndex:
+    """Add vectors (n_rows, dim) to a copy of a trained, empty index."""
     faiss = import_faiss()
-    index = begun
-    if not begun.ntotal:  # `clone_index` cannot copy every kind of index, such as RaBitQfs
-        index = faiss.deserialize_index(faiss.serialize_index(begun))
-    advance(index.ntotal)
+    # `clone_index` cannot copy every kind of index, such as RaBitQfs.
+    index = faiss.deserialize_index(faiss.serialize_index(empty))
     _reserve(index, len(vectors))
-    for start in range(index.ntotal, len(vectors), ADD_ROWS):
+    for start in range(0, len(vectors), ADD_ROWS):
         block = np.ascontiguousarray(vectors[start : start + ADD_ROWS], dtype=np.float32)
         index.add(block)
         advance(len(block))
     return index
 
 
-def write(folder: Folder, number: int, begun: FaissIndex, vectors: Vectors) -> FileRecord:
-    """Fill a trained index with a segment's vectors, on a GPU if possible, and write a file."""
+def write(folder: Folder, number: int, empty: FaissIndex, vectors: Vectors) -> FileRecord:
+    """Fill a copy of a trained, empty index, on a GPU if possible, and write it to a file."""
     faiss = import_faiss()
     with progress("Building the search index", len(vectors), "vectors") as advance:
-        device = faiss_gpu.gpu_for(begun, len(vectors))
-        index = faiss_gpu.fill(device, begun, vectors, advance) if device else None
+        device = faiss_gpu.gpu_for(empty, len(vectors))
+        index = faiss_gpu.fill(device, empty, vectors, advance) if device else None
         if index is None:
-            index = fill(begun, vectors, advance)
+            index = fill(empty, vectors, advance)
     with files.NewFile(folder / f"ann/{number:06d}.faiss") as file:
         faiss.write_index(index, faiss.PyCallbackIOWriter(file.write))
     return record_of(file)
 
 
 def _reserve(index: FaissIndex, n_rows: int) -> None:
-    """Allocate memory for all vectors of an HNSW graph at once; growing may need twice the memory.
+    """Allocate memory for all vectors of an empty HNSW graph, since growing may need twice as much.
 
-    The codes are in a C++ ``std::vector``. The second resize restores its length; its capacity
-    stays.
+    The codes are in a C++ ``std::vector``. The second resize empties it; its capacity stays.
     """
     faiss = import_faiss()
     inner = faiss.downcast_index(index)
     if isinstance(inner, faiss.IndexHNSW):
         storage = faiss.downcast_index(inner.storage)
         storage.codes.resize(n_rows * storage.code_size)
-        storage.codes.resize(index.ntotal * storage.code_size)
+        storage.codes.resize(0)
 
 
 def _evenly(samples: Sequence[Vectors], count: int) -> NDArray[np.float32]:

@@ -7,10 +7,11 @@ before FAISS parses them. A position is the index of a vector in its segment.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import warnings
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,9 @@ from sbert_search.index.storage.segments import check_hash, open_checked
 
 if TYPE_CHECKING:
     from sbert_search.index.dense.faiss_gpu import GpuIndex
+
+# The inverted lists nearest to some queries, by nprobe: distances and numbers, (n_queries, nprobe).
+NearestLists: TypeAlias = dict[int, tuple[NDArray[np.float32], NDArray[np.int64]]]
 
 _KINDS = re.compile(r"Index(Flat(IP|L2)?|(HNSW|IVF|PQ|ScalarQuantizer|PreTransform|RaBitQ)\w*)")
 
@@ -65,6 +69,21 @@ class FaissFile:
         from sbert_search.index.dense import faiss_gpu
 
         return None if self.index is None else faiss_gpu.load(self.index)
+
+    @cached_property
+    def centroids(self) -> bytes:
+        """A hash of the centroids of inverted lists; empty for other kinds of index.
+
+        The segments of an index have equal centroids, since they are filled from one training.
+        """
+        faiss, index = import_faiss(), self.index
+        if not isinstance(index, faiss.IndexIVF):
+            return b""
+        quantizer = faiss.downcast_index(index.quantizer)
+        if not isinstance(quantizer, faiss.IndexFlat):
+            return b""
+        data = faiss.rev_swig_ptr(quantizer.get_xb(), quantizer.ntotal * quantizer.d)
+        return hashlib.sha256(data).digest()
 
     def copy(self) -> FaissIndex | None:
         """Read the index into memory, so that vectors can be added; fail as `index` does."""
@@ -120,17 +139,52 @@ def _require_known_kind(index: FaissIndex, name: str) -> None:
 
 
 def search(
-    index: FaissIndex, plan: Plan, queries: NDArray[np.float32], selection: Selection | None
+    index: FaissIndex,
+    plan: Plan,
+    queries: NDArray[np.float32],
+    selection: Selection | None,
+    lists: NearestLists | None = None,
 ) -> NDArray[np.int64]:
     """Find the positions that FAISS ranks best for each query, int64 (n_queries, n_candidates).
 
-    -1 where FAISS found no more candidates, or found one that is not selected.
+    -1 where FAISS found no more candidates, and -2 where one is not selected. The nearest inverted
+    lists are taken from ``lists``, or added to it; None: FAISS finds them again.
     """
     bits = selection.bits if selection and plan.route == "select" else None
     params = parameters(index, plan.spec, plan.n_candidates, bits)
-    at: NDArray[np.int64] = index.search(queries, plan.n_candidates, params=params)[1]
+    at = search_with(index, queries, plan.n_candidates, params, lists)
     if selection and plan.route == "fetch":
-        at[~selection.marks[at]] = -1  # a position of -1 reads the last mark, and stays -1 anyway
+        drop_unselected(at, selection)
+    return at
+
+
+def drop_unselected(at: NDArray[np.int64], selection: Selection) -> None:
+    """Set the positions that are not selected to -2; those of -1 stay."""
+    at[~selection.marks[at] & (at >= 0)] = -2
+
+
+def search_with(
+    index: FaissIndex,
+    queries: NDArray[np.float32],
+    n_candidates: int,
+    params: FaissParameters,
+    lists: NearestLists | None = None,
+) -> NDArray[np.int64]:
+    """Find positions as `search` does, with parameters of FAISS and without a selection."""
+    if lists is None:
+        found: NDArray[np.int64] = index.search(queries, n_candidates, params=params)[1]
+        return found
+    pointer, shape = import_faiss().swig_ptr, (len(queries), n_candidates)
+    if params.nprobe not in lists:
+        lists[params.nprobe] = index.quantizer.search(queries, params.nprobe)
+    distances, numbers = map(pointer, lists[params.nprobe])
+    scores, at = np.empty(shape, np.float32), np.empty(shape, np.int64)
+    # The method without "_c" takes no parameters.
+    search = index.search_preassigned_c
+    results = pointer(scores), pointer(at)
+    search(
+        len(queries), pointer(queries), n_candidates, numbers, distances, *results, False, params
+    )
     return at
 
 

@@ -7,6 +7,7 @@ equal those of `offer_approximate` bit for bit. A position is the index of a row
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -40,15 +41,19 @@ def offer_approximate(
     selection: Selection | None,
     settings: VectorSettings,
     on_gpu: GpuIndex | None = None,
+    lists: faiss_file.NearestLists | None = None,
+    *,
+    fill: bool = True,
 ) -> None:
     """Offer `top` the rows that a FAISS index finds, scored with their stored vectors.
 
     If ``selection`` leaves few rows, they are scanned exactly. Queries for which FAISS returns too
     few rows are searched again with raised parameters, and at last by an exact scan, so every query
-    gets k rows if k rows are selected.
+    gets k rows if k rows are selected. Without ``fill``, that is done only where rows that are not
+    selected took the places of others.
     """
-    search = _Search(part, index, selection, settings, on_gpu)
-    search.offer(top, queries, search.plan(top.k, len(queries)))
+    search = _Search(part, index, selection, settings, on_gpu, fill)
+    search.offer(top, queries, search.plan(top.k, len(queries)), lists)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +63,7 @@ class _Search:
     selection: Selection | None
     settings: VectorSettings
     on_gpu: GpuIndex | None
+    fill: bool
 
     @property
     def n_selected(self) -> int:
@@ -74,13 +80,19 @@ class _Search:
             takes_bitmap=self.selection is not None and faiss_file.takes_bitmap(self.index),
         )
 
-    def offer(self, top: TopK, queries: NDArray[np.float32], plan: Plan) -> None:
+    def offer(
+        self,
+        top: TopK,
+        queries: NDArray[np.float32],
+        plan: Plan,
+        lists: faiss_file.NearestLists | None = None,
+    ) -> None:
         """Search by a plan; queries that get too few rows are searched by its fallback plan."""
         if plan.fallback is None:
             offer_nearest(top, queries, self.part, None, self.selection, self.settings)
             return
-        at = self.candidates(queries, plan)
-        query, at, short = _pairs(at, min(top.k, self.n_selected))
+        at = self.candidates(queries, plan, lists)
+        query, at, short = _pairs(at, min(top.k, self.n_selected), fill=self.fill)
         scores = exact_scores(queries, self.part.vectors, query, at, self.settings.metric)
         top.offer(query, self.part.rows[at], scores)
         if short is not None:
@@ -88,14 +100,19 @@ class _Search:
             self.offer(rest, queries[short], plan.fallback)
             top.scores[short], top.rows[short] = rest.scores, rest.rows
 
-    def candidates(self, queries: NDArray[np.float32], plan: Plan) -> NDArray[np.int64]:
-        """Find positions (n_queries, n), -1 for a missing one; on the CPU if the GPU fails."""
+    def candidates(
+        self,
+        queries: NDArray[np.float32],
+        plan: Plan,
+        lists: faiss_file.NearestLists | None = None,
+    ) -> NDArray[np.int64]:
+        """Find positions as `faiss_file.search` does; on the CPU if the GPU fails."""
         if self.on_gpu is not None:
             try:
                 return self._candidates_on_gpu(self.on_gpu, queries, plan)
             except RuntimeError as error:
                 warn(f"A search failed on the GPU and is repeated on the CPU: {error}")
-        return faiss_file.search(self.index, plan, queries, self.selection)
+        return faiss_file.search(self.index, plan, queries, self.selection, lists)
 
     def _candidates_on_gpu(
         self, on_gpu: GpuIndex, queries: NDArray[np.float32], plan: Plan
@@ -112,18 +129,20 @@ class _Search:
 
 
 def _pairs(
-    at: NDArray[np.int64], needed: int
+    at: NDArray[np.int64], needed: int, *, fill: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_] | None]:
-    """Turn positions (n_queries, n), -1 if missing, into pairs of query and position, (n_found,).
+    """Turn what `faiss_file.search` returns into pairs of query and position, each (n_found,).
 
-    Queries with fewer than ``needed`` candidates are left out; the third result is their mask, bool
-    (n_queries,), or None if there is none.
+    Queries with fewer than ``needed`` candidates are left out; without ``fill``, only those for
+    which FAISS had more candidates. The third result is their mask, bool (n_queries,), or None.
     """
     n_queries, n = at.shape
     if n >= needed and at.min(initial=0) >= 0:
         return np.arange(n_queries).repeat(n), at.ravel(), None
     has_row = at >= 0
     short = has_row.sum(axis=1) < needed
+    if not fill:
+        short &= (at != -1).all(axis=1)
     has_row[short] = False
     return np.nonzero(has_row)[0], at[has_row], short if short.any() else None
 
@@ -132,60 +151,90 @@ def _pairs(
 class _Searched:
     segment: Segment
     index: FaissIndex
+    marks: NDArray[np.bool_] | None = None  # the live rows; None: all
+    centroids: bytes = b""  # `FaissFile.centroids`; empty: no other segment has the same ones
     # for each k of an earlier search: n_candidates and FAISS's parameters
     plans: dict[int, tuple[int, FaissParameters]] = field(default_factory=dict)
 
 
 class SingleQuerySearch:
-    """CPU search of segments that all have FAISS files and no deleted rows."""
+    """CPU search for one query without a filter: by FAISS files, and scans of other segments."""
 
-    __slots__ = ("_parts", "_settings")
+    __slots__ = ("_parts", "_scanned", "_settings")
 
-    def __init__(self, parts: Sequence[_Searched], settings: VectorSettings) -> None:
-        self._parts, self._settings = parts, settings
+    def __init__(
+        self,
+        parts: Sequence[_Searched],
+        settings: VectorSettings,
+        scanned: Sequence[tuple[Segment, Selection | None]] = (),
+    ) -> None:
+        self._parts, self._settings, self._scanned = parts, settings, scanned
 
     @classmethod
     def of(
         cls,
         segments: Sequence[Segment],
         anns: Sequence[faiss_file.FaissFile | None],
+        selections: Sequence[Selection | None],
         settings: VectorSettings,
     ) -> SingleQuerySearch | None:
-        """Return a search by the FAISS files of segments; the caller checks that all rows are live.
+        """Return a search of segments, given their files and live rows.
 
-        None if there is no segment, if one has no readable FAISS file, or if a GPU searches one.
+        None if there is no readable FAISS file, or if a GPU searches one.
         """
-        parts = []
-        for segment, ann in zip(segments, anns, strict=True):
-            if ann is None or ann.index is None or ann.on_gpu is not None:
+        parts, scanned = [], []
+        for segment, ann, selection in zip(segments, anns, selections, strict=True):
+            if ann is None or ann.index is None:
+                scanned.append((segment, selection))
+            elif ann.on_gpu is not None:
                 return None
-            parts.append(_Searched(segment, ann.index))
-        return cls(parts, settings) if parts else None
+            else:
+                parts.append(
+                    _Searched(segment, ann.index, selection and selection.marks, ann.centroids)
+                )
+        n_parts = Counter(part.centroids for part in parts)
+        for part in parts:
+            if n_parts[part.centroids] == 1:
+                part.centroids = b""
+        return cls(parts, settings, scanned) if parts else None
 
     def nearest(
         self, query: NDArray[np.float32], k: int
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]] | None:
         """Find the best rows of a query (1, dim): scores, best first, and row numbers, each (1, k).
 
-        None if a segment has fewer than k rows, or if FAISS finds fewer candidates than it is asked
-        for. The caller has normalised the query if the metric is cosine.
+        None if a segment has many dead rows, or if FAISS finds too few live ones. The caller has
+        normalised the query if the metric is cosine.
         """
         faiss_runtime.require_not_forked()
         plans = [part.plans.get(k) or self._plan(part, k) for part in self._parts]
-        if any(n_candidates < k for n_candidates, _ in plans):
+        if not all(n_candidates for n_candidates, _ in plans):
             return None
-        rows, places = [], []
+        places = []
+        shared: dict[bytes, faiss_file.NearestLists] = {}
         for part, (n_candidates, parameters) in zip(self._parts, plans, strict=True):
-            at = part.index.search(query, n_candidates, params=parameters)[1][0]
+            lists = shared.setdefault(part.centroids, {}) if part.centroids else None
+            [at] = faiss_file.search_with(part.index, query, n_candidates, parameters, lists)
             # at.min() would call the same `reduce` through two Python functions.
-            if np.minimum.reduce(at) < 0:
-                return None
-            rows.append(part.segment.rows.take(at))
+            is_full = np.minimum.reduce(at) >= 0
+            if part.marks is not None:
+                kept = part.marks.take(at, mode="wrap")  # -1 reads the last mark
+                at = at[kept]
+                if is_full and len(at) < k:
+                    return None
+            if not is_full:
+                at = at[at >= 0]
             places.append(at)
+        if sum(map(len, places)) < k:
+            return None
+        rows = [part.segment.rows.take(at) for part, at in zip(self._parts, places, strict=True)]
         row = rows[0] if len(rows) == 1 else np.concatenate(rows)
         score = self._scores(query, places)
         best = np.lexsort((row, -score))[:k]
-        return score.take(best)[None], row.take(best)[None]
+        top = TopK(score.take(best)[None], row.take(best)[None])
+        for segment, selection in self._scanned:
+            offer_nearest(top, query, segment, None, selection, self._settings)
+        return top.scores, top.rows
 
     def _scores(
         self, query: NDArray[np.float32], places: Sequence[NDArray[np.int64]]
@@ -205,7 +254,8 @@ class SingleQuerySearch:
 
     def _plan(self, part: _Searched, k: int) -> tuple[int, FaissParameters]:
         n, spec = part.segment.n_rows, self._settings.spec
-        planned = plan(spec, n, n, n_live=n, k=k, n_queries=1, takes_bitmap=False)
+        n_live = n if part.marks is None else int(np.count_nonzero(part.marks))
+        planned = plan(spec, n, n_live, n_live=n_live, k=k, n_queries=1, takes_bitmap=False)
         parameters = faiss_file.parameters(part.index, planned.spec, planned.n_candidates)
         part.plans[k] = planned.n_candidates, parameters
         return part.plans[k]

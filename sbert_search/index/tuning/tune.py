@@ -230,7 +230,7 @@ def _sweep(
     sample: Sample, query_split: QuerySplit, snapshot: Snapshot, budget: Budget
 ) -> list[MeasuredFamily]:
     settings = budget.settings
-    kinds = families(budget.largest * budget.n_shards, snapshot.settings.dim)
+    kinds = families(sum(budget.segments), snapshot.settings.dim)
     search = search_of(sample, None, snapshot.settings)
     queries, _ = query_split.choosing
     # The sample lacks the rows of the queries.

@@ -21,7 +21,6 @@ from sbert_search.index.dense import faiss_build
 from sbert_search.index.dense.faiss_runtime import FaissIndex
 from sbert_search.index.lexical.postings import Live, count_terms, texts_of, write_lexical
 from sbert_search.index.lexical.vocabulary import WordList, lists_words
-from sbert_search.index.settings import MIN_ANN_ROWS
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage import columns as columns_of
 from sbert_search.index.storage import ids
@@ -47,16 +46,14 @@ def merge_segments(work: Transaction, snapshot: Snapshot, groups: Sequence[Group
     heads = {group.start: group for group in groups}
     inside = {i for group in groups for i in group.members}
     segments: list[SegmentRecord] = []
-    keep_dead: list[int] = []
     for i, record in enumerate(old.segments):
         if (group := heads.get(i)) and (merged := _merged(work, snapshot, group)):
             segments.append(merged)
         if i not in inside:
             segments.append(record)
-        if i not in inside or (group and group.extend):
-            keep_dead.append(i)
     new = dataclasses.replace(old, segments=tuple(segments), tombstones=())
-    return _with_dead_of(work, snapshot, keep_dead, new)
+    kept = [i for i in range(len(old.segments)) if i not in inside]
+    return _with_dead_of(work, snapshot, kept, new)
 
 
 def written(
@@ -105,10 +102,9 @@ def with_ann(
     retrain: bool = False,
     n_shards: int = 1,
 ) -> Manifest:
-    """Build the FAISS file of every large segment that has none, or with ``retrain`` of every one.
+    """Build the FAISS files that an index lacks, or with ``retrain`` all of them.
 
-    A trained index of ``snapshot`` with the same factory string is used again. If a segment begins
-    with all rows of an older one, a copy of that one's FAISS index gets only the further vectors.
+    A trained index of ``snapshot`` with the same factory string is used again, if there is one.
     ConfigError if an index does not fit the memory limit.
     """
     if retrain:
@@ -116,7 +112,8 @@ def with_ann(
     if not lacks_ann(new, n_shards):
         return new
     opened = [Segment(work.folder, record, new) for record in new.segments]
-    faiss_build.require_memory(new.settings, max(s.n_rows for s in new.segments))
+    lacking = [segment for segment in opened if segment.stored.ann is None]
+    faiss_build.require_memory(new.settings, max(segment.n_rows for segment in lacking))
     same = snapshot.settings.spec.factory == new.settings.spec.factory and not retrain
     empty = _trained_before(snapshot) if same else None
     empty = empty or faiss_build.train([s.vectors for s in opened], new.settings)
@@ -125,11 +122,8 @@ def with_ann(
     records = []
     for segment in opened:
         record = segment.record
-        if segment.stored.ann is None and record.n_rows * n_shards >= MIN_ANN_ROWS:
-            begun = _copy_to_extend(snapshot, segment) if same else None
-            file = faiss_build.write(
-                work.folder, work.new_number(), begun or empty, segment.vectors
-            )
+        if segment in lacking:
+            file = faiss_build.write(work.folder, work.new_number(), empty, segment.vectors)
             record = record.with_ann(new.active, file)
         records.append(record)
     return dataclasses.replace(new, segments=tuple(records))
@@ -149,30 +143,18 @@ def _with_dead_of(
 
 def _trained_before(snapshot: Snapshot) -> FaissIndex | None:
     """Return an emptied copy of a trained FAISS index of a state; None if there is none."""
-    copies = (ann.copy() for ann in snapshot.anns if ann)
+    by_size = sorted(filter(None, snapshot.anns), key=lambda ann: ann.record.size_bytes)
+    copies = (ann.copy() for ann in by_size)
     empty = next((copy for copy in copies if copy is not None), None)
     if empty is not None:
         empty.reset()
     return empty
 
 
-def _copy_to_extend(snapshot: Snapshot, segment: Segment) -> FaissIndex | None:
-    """Copy the FAISS index of the older segment whose rows this segment begins with, or None."""
-    for older, ann in zip(snapshot.segments, snapshot.anns, strict=True):
-        n_rows = older.n_rows
-        if ann and n_rows <= segment.n_rows and (older.rows == segment.rows[:n_rows]).all():
-            return ann.copy()
-    return None
-
-
 def _merged(work: Transaction, snapshot: Snapshot, group: Group) -> SegmentRecord | None:
     """Write the rows of some segments as one segment; None when no row is left."""
     columns = snapshot.columns
-    # The segment that keeps its dead rows, so that its FAISS index can be extended.
-    kept_whole = group.start if group.extend else None
-    sources = [
-        (snapshot.segments[i], snapshot.live(i) if i != kept_whole else None) for i in group.members
-    ]
+    sources = [(snapshot.segments[i], snapshot.live(i)) for i in group.members]
     for segment, _ in sources:
         segment.verify()
     others = [_other_vectors(work, snapshot.manifest.segments[i]) for i in group.members]
@@ -199,10 +181,7 @@ def _merged(work: Transaction, snapshot: Snapshot, group: Group) -> SegmentRecor
         )
     if snapshot.manifest.lexical is None:
         return record
-    postings = [
-        (snapshot.postings(i), snapshot.live_docs(i) if i != kept_whole else None)
-        for i in group.members
-    ]
+    postings = [(snapshot.postings(i), snapshot.live_docs(i)) for i in group.members]
     words = None
     if lists_words(record.n_docs):
         lists = [snapshot.words(i) for i in group.members]

@@ -25,7 +25,7 @@ from sbert_search.index.settings import IndexSpec
 from sbert_search.index.storage import manifest as manifests
 from sbert_search.index.storage.manifest import NAME, FileRecord, Manifest, VectorSettings
 from sbert_search.index.store import IndexStore
-from sbert_search.index.upkeep import compaction, merge_policy
+from sbert_search.index.upkeep import merge_policy
 from tests.faults import FULL, keep_result
 from tests.index.batches import make_batch, some_documents, some_vectors
 
@@ -54,7 +54,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """600 rows under an IVF file, and some dead ones."""
     settings = VectorSettings(dim=8, spec=IndexSpec(factory="IVF8,Flat", nprobe=8))
     with pytest.MonkeyPatch.context() as patch:
-        for module in (compaction, merge_policy, spec):
+        for module in (merge_policy, spec):
             patch.setattr(module, "MIN_ANN_ROWS", 500)
         store = IndexStore.create(tmp_path_factory.mktemp("sound") / "i", Manifest.new(settings))
         with store.writer() as writer:

@@ -155,7 +155,7 @@ def test_an_emptied_index_compacts_to_nothing_and_never_reuses_rows(tmp_path: Pa
 
 @pytest.fixture
 def small_ann(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (compaction, merge_policy, spec):
+    for module in (merge_policy, spec):
         monkeypatch.setattr(module, "MIN_ANN_ROWS", 500, raising=True)
 
 

@@ -14,14 +14,14 @@ from sbert_search.index.settings import IndexSpec
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.manifest import Manifest, VectorSettings
 from sbert_search.index.store import IndexStore
-from sbert_search.index.upkeep import compaction, merge_policy
+from sbert_search.index.upkeep import merge_policy
 from sbert_search.index.upkeep.info import K, measure_drift, probe_queries, recall_of
 from tests.index.batches import make_batch, some_documents, some_vectors
 
 
 @pytest.fixture(autouse=True)
 def small_ann(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (compaction, merge_policy, spec):
+    for module in (merge_policy, spec):
         monkeypatch.setattr(module, "MIN_ANN_ROWS", 500, raising=True)
 
 
