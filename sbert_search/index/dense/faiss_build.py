@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,10 @@ ADD_ROWS = 16_384  # vectors added to FAISS at a time
 ROWS_PER_LIST = 64  # training vectors per centroid; more take time and hardly improve recall
 ROWS_FOR_CODES = 65_536  # training vectors for PQ codes: 256 for each of 256 codewords
 LIST_GROWTH = 1.5  # peak memory of inverted lists while they grow, relative to their final size
+
+# A filled index with inverted lists, and the position of each of its vectors in another index; -1:
+# the other one lacks it. Both have the same training.
+Filled: TypeAlias = tuple[FaissIndex, NDArray[np.int64]]
 
 
 def build_bytes(spec: IndexSpec, n_rows: int, dim: int) -> int:
@@ -119,27 +124,73 @@ def train_on(index: FaissIndex, vectors: NDArray[np.float32]) -> None:
         index.train(vectors)
 
 
-def fill(empty: FaissIndex, vectors: Vectors, advance: Advance = lambda n: None) -> FaissIndex:
-    """Add vectors (n_rows, dim) to a copy of a trained, empty index."""
+def fill(
+    empty: FaissIndex,
+    vectors: Vectors,
+    advance: Advance = lambda n: None,
+    filled: Sequence[Filled] = (),
+) -> FaissIndex:
+    """Add vectors (n_rows, dim) to a copy of a trained, empty index.
+
+    Those that the indexes ``filled`` hold are copied from their inverted lists, which is much
+    faster: the lists nearest to a vector are not looked up again.
+    """
     faiss = import_faiss()
     # `clone_index` cannot copy every kind of index, such as RaBitQfs.
     index = faiss.deserialize_index(faiss.serialize_index(empty))
     _reserve(index, len(vectors))
-    for start in range(0, len(vectors), ADD_ROWS):
-        block = np.ascontiguousarray(vectors[start : start + ADD_ROWS], dtype=np.float32)
-        index.add(block)
-        advance(len(block))
+    copied = np.zeros(len(vectors), bool)
+    for _, positions in filled:
+        copied[positions[positions >= 0]] = True
+    if filled:
+        _copy_lists(index, filled)
+        index.ntotal = int(np.count_nonzero(copied))
+        advance(index.ntotal)
+    rest = np.flatnonzero(~copied)
+    for start in range(0, len(rest), ADD_ROWS):
+        at = rest[start : start + ADD_ROWS]
+        block = np.ascontiguousarray(vectors[at[0] : at[-1] + 1], dtype=np.float32)
+        if filled:
+            index.add_with_ids(block[at - at[0]], at)
+        else:
+            index.add(block)
+        advance(len(at))
     return index
 
 
-def write(folder: Folder, number: int, empty: FaissIndex, vectors: Vectors) -> FileRecord:
-    """Fill a copy of a trained, empty index, on a GPU if possible, and write it to a file."""
+def _copy_lists(index: FaissIndex, filled: Sequence[Filled]) -> None:
+    """Copy the entries of inverted lists, with the positions that they have in the new index."""
+    faiss = import_faiss()
+    for number in range(index.nlist):
+        for source, positions in filled:
+            lists = source.invlists
+            if n_entries := lists.list_size(number):
+                at = positions[faiss.rev_swig_ptr(lists.get_ids(number), n_entries)]
+                codes = faiss.rev_swig_ptr(lists.get_codes(number), n_entries * lists.code_size)
+                codes = codes.reshape(n_entries, -1)[at >= 0]
+                at = at[at >= 0]
+                index.invlists.add_entries(
+                    number, len(at), faiss.swig_ptr(at), faiss.swig_ptr(codes)
+                )
+
+
+def write(
+    folder: Folder,
+    number: int,
+    empty: FaissIndex,
+    vectors: Vectors,
+    filled: Sequence[Filled] = (),
+) -> FileRecord:
+    """Fill a copy of a trained, empty index, and write it to a file.
+
+    A GPU fills it if possible, unless inverted lists can be copied from the indexes ``filled``.
+    """
     faiss = import_faiss()
     with progress("Building the search index", len(vectors), "vectors") as advance:
-        device = faiss_gpu.gpu_for(empty, len(vectors))
+        device = None if filled else faiss_gpu.gpu_for(empty, len(vectors))
         index = faiss_gpu.fill(device, empty, vectors, advance) if device else None
         if index is None:
-            index = fill(empty, vectors, advance)
+            index = fill(empty, vectors, advance, filled)
     with files.NewFile(folder / f"ann/{number:06d}.faiss") as file:
         faiss.write_index(index, faiss.PyCallbackIOWriter(file.write))
     return record_of(file)

@@ -74,7 +74,7 @@ class FaissFile:
     def centroids(self) -> bytes:
         """A hash of the centroids of inverted lists; empty for other kinds of index.
 
-        The segments of an index have equal centroids, since they are filled from one training.
+        The segments of an index have the same, since they are filled from one training.
         """
         faiss, index = import_faiss(), self.index
         if not isinstance(index, faiss.IndexIVF):
@@ -84,6 +84,14 @@ class FaissFile:
             return b""
         data = faiss.rev_swig_ptr(quantizer.get_xb(), quantizer.ntotal * quantizer.d)
         return hashlib.sha256(data).digest()
+
+    @property
+    def has_plain_lists(self) -> bool:
+        """Whether each entry of the inverted lists can be copied; not those of fast-scan codes."""
+        faiss, index = import_faiss(), self.index
+        if index is None or not self.centroids:
+            return False
+        return isinstance(faiss.downcast_InvertedLists(index.invlists), faiss.ArrayInvertedLists)
 
     def copy(self) -> FaissIndex | None:
         """Read the index into memory, so that vectors can be added; fail as `index` does."""

@@ -189,9 +189,8 @@ class SingleQuerySearch:
             elif ann.on_gpu is not None:
                 return None
             else:
-                parts.append(
-                    _Searched(segment, ann.index, selection and selection.marks, ann.centroids)
-                )
+                marks = selection.marks if selection else None
+                parts.append(_Searched(segment, ann.index, marks, ann.centroids))
         n_parts = Counter(part.centroids for part in parts)
         for part in parts:
             if n_parts[part.centroids] == 1:

@@ -115,15 +115,16 @@ def with_ann(
     lacking = [segment for segment in opened if segment.stored.ann is None]
     faiss_build.require_memory(new.settings, max(segment.n_rows for segment in lacking))
     same = snapshot.settings.spec.factory == new.settings.spec.factory and not retrain
-    empty = _trained_before(snapshot) if same else None
-    empty = empty or faiss_build.train([s.vectors for s in opened], new.settings)
+    trained = _trained_before(snapshot) if same else None
+    empty = trained[0] if trained else faiss_build.train([s.vectors for s in opened], new.settings)
     if empty is None:
         return new
     records = []
     for segment in opened:
         record = segment.record
         if segment in lacking:
-            file = faiss_build.write(work.folder, work.new_number(), empty, segment.vectors)
+            filled = _filled_before(snapshot, segment, trained[1]) if trained else []
+            file = faiss_build.write(work.folder, work.new_number(), empty, segment.vectors, filled)
             record = record.with_ann(new.active, file)
         records.append(record)
     return dataclasses.replace(new, segments=tuple(records))
@@ -141,14 +142,28 @@ def _with_dead_of(
     return dataclasses.replace(new, tombstones=(work.write_tombstones(rows, n_docs),))
 
 
-def _trained_before(snapshot: Snapshot) -> FaissIndex | None:
-    """Return an emptied copy of a trained FAISS index of a state; None if there is none."""
-    by_size = sorted(filter(None, snapshot.anns), key=lambda ann: ann.record.size_bytes)
-    copies = (ann.copy() for ann in by_size)
-    empty = next((copy for copy in copies if copy is not None), None)
-    if empty is not None:
-        empty.reset()
-    return empty
+def _trained_before(snapshot: Snapshot) -> tuple[FaissIndex, bytes] | None:
+    """Return an emptied copy of a trained FAISS index of a state, and its hash `centroids`."""
+    for ann in sorted(filter(None, snapshot.anns), key=lambda ann: ann.record.size_bytes):
+        if (empty := ann.copy()) is not None:
+            empty.reset()
+            return empty, ann.centroids
+    return None
+
+
+def _filled_before(
+    snapshot: Snapshot, segment: Segment, centroids: bytes
+) -> list[faiss_build.Filled]:
+    """Return the FAISS indexes of a state from which lists of a merged segment can be copied."""
+    filled = []
+    for older, ann in zip(snapshot.segments, snapshot.anns, strict=True):
+        if older.record.docs == segment.record.docs or not ann or ann.index is None:
+            continue  # the file of the same segment was dropped since it is damaged
+        if ann.has_plain_lists and ann.centroids == centroids:
+            positions = segment.positions(older.rows)
+            if (positions >= 0).any():
+                filled.append((ann.index, positions))
+    return filled
 
 
 def _merged(work: Transaction, snapshot: Snapshot, group: Group) -> SegmentRecord | None:
