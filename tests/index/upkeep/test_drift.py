@@ -151,3 +151,15 @@ def test_probes_stay_the_same_for_as_long_as_they_live(tmp_path: Path) -> None:
     after = set(probe_queries(store.snapshot).tolist())
     assert before - after == set(gone)
     assert measure_drift(store.snapshot).recall is None
+
+
+def test_the_lists_of_a_small_file_are_counted_with_those_of_the_others(tmp_path: Path) -> None:
+    store = made(tmp_path / "i", "IVF16,Flat")
+    before = measure_drift(store.snapshot).imbalance
+    with store.writer() as writer:
+        writer.commit(make_batch(some_documents(20, "b"), clustered(20, 0.0, 2)))
+        writer.settle()
+    assert [ann is not None for ann in store.snapshot.anns] == [True, True]
+    after = measure_drift(store.snapshot)
+    assert after.imbalance == pytest.approx(before, rel=0.05)
+    assert after.segments == 2
