@@ -10,8 +10,7 @@ replaced document; the other rows are live. An update ends with these merges:
   at least twice as many live rows as all segments after it. Merges thus rewrite a row about
   log2(rows / rows of an update) times. A row is also rewritten once for every fifth of its segment
   that dies.
-- If more than 1 % of the rows (of an index with graphs, also more than 8,192), or 50,000, are
-  outside FAISS files, the segments after the last one
+- If more than 1 % of the rows, or 50,000, are outside FAISS files, the segments after the last one
   that has a FAISS file are merged. This merge goes back by the same rule, also over segments that
   have FAISS files. All segments without a FAISS file then get one, filled from the trained index of
   the others; the first one is trained. An index with fewer than 50,000 rows gets no FAISS file. For
@@ -38,7 +37,6 @@ SEGMENT_ROWS = 1_000_000  # largest number of rows of a merged segment
 MAX_SEGMENTS = 4  # if more small segments are left after an update, the newest are merged
 MAX_DEAD = 0.2  # largest share of dead rows in a segment
 MAX_SCANNED = 0.01  # largest share of the rows outside FAISS files
-GRAPH_ROWS = 8_192  # largest number outside graphs; a scan of these takes less than one more graph
 MAX_TOMBSTONES = 32  # largest number of tombstone files, which list dead rows
 MIN_REMOVED = 64  # a commit merges if this removes at least 64 segments, to limit open files
 ADVISED_SEGMENTS = 16  # compact is advised above this number plus one per half million live rows
@@ -90,10 +88,8 @@ def lacks_ann(manifest: Manifest, n_shards: int = 1) -> bool:
     n_rows = sum(rows for rows, _ in stored)
     outside = sum(rows for rows, vectors in stored if vectors.ann is None)
     least = MIN_ANN_ROWS / n_shards  # since a query scans all shards
-    spec = manifest.settings.spec
-    scanned = max(MAX_SCANNED * n_rows, GRAPH_ROWS if spec.is_hnsw else 0)
-    much = outside >= least or outside > scanned
-    return not spec.is_flat and n_rows >= least and much
+    much = outside >= least or outside > MAX_SCANNED * n_rows
+    return not manifest.settings.spec.is_flat and n_rows >= least and much
 
 
 def groups_for_compaction(snapshot: Snapshot) -> list[Group]:

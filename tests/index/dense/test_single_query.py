@@ -27,7 +27,6 @@ QUERIES = some_vectors(20, seed=11)
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether the short way had an answer, each time that it was taken."""
     monkeypatch.setattr(merge_policy, "MIN_ANN_ROWS", 500)
-    monkeypatch.setattr(merge_policy, "GRAPH_ROWS", 0)
     nearest, times = SingleQuerySearch.nearest, []
 
     def counted(self: SingleQuerySearch, query: NDArray[np.float32], k: int) -> object:

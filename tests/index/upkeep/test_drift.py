@@ -23,7 +23,6 @@ from tests.index.batches import make_batch, some_documents, some_vectors
 def small_ann(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (merge_policy, spec):
         monkeypatch.setattr(module, "MIN_ANN_ROWS", 500, raising=True)
-    monkeypatch.setattr(merge_policy, "GRAPH_ROWS", 0)
 
 
 def clustered(n_rows: int, centre: float, seed: int) -> NDArray[np.float32]:

@@ -110,7 +110,6 @@ def test_an_emptied_segment_goes(tmp_path: Path) -> None:
 def small_ann(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (merge_policy, spec):
         monkeypatch.setattr(module, "MIN_ANN_ROWS", 500, raising=True)
-    monkeypatch.setattr(merge_policy, "GRAPH_ROWS", 0)
 
 
 @pytest.mark.usefixtures("small_ann")
@@ -191,23 +190,6 @@ def test_rows_with_faiss_files_are_seldom_written_under_many_updates(
             assert size - store.snapshot.n_live(segment) <= merge_policy.MAX_DEAD * size
     assert store.snapshot.n_rows == 1000 + 100 * 11
     assert sum(written) < 100 * 20 * 9
-
-
-@pytest.mark.usefixtures("small_ann")
-def test_few_rows_are_scanned_rather_than_put_into_a_graph(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(merge_policy, "GRAPH_ROWS", 60)
-    settings = VectorSettings(dim=8, spec=IndexSpec(factory="HNSW8"))
-    store = IndexStore.create(tmp_path / "i", Manifest.new(settings))
-    put(store, 600, "a")
-    put(store, 60, "b")
-    assert [ann is not None for ann in store.snapshot.anns] == [True, False]
-    put(store, 1, "c")
-    assert (sizes(store), [ann is not None for ann in store.snapshot.anns]) == (
-        [600, 61],
-        [True] * 2,
-    )
 
 
 @pytest.mark.usefixtures("small_ann")
