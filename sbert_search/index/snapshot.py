@@ -39,8 +39,7 @@ from sbert_search.index.storage.segments import Segment, open_checked
 from sbert_search.records import Document, MetadataValue, Where
 
 if TYPE_CHECKING:
-    from sbert_search.index.dense.faiss_file import FaissFile, NearestLists
-    from sbert_search.index.dense.segment_search import SingleQuerySearch
+    from sbert_search.index.dense.segment_search import Part, SingleQuerySearch
     from sbert_search.index.shards.manifest import ShardManifest
 
 COLUMNS_KEPT = 4  # metadata columns whose values are cached, 16 bytes for each value of a document
@@ -191,32 +190,33 @@ class Snapshot:
                 return nearest
         selections = mask.selections if mask else self._selections
         anns = [None] * len(self.segments) if exact else self.anns
+        apart: list[Part] = list(zip(self.segments, anns, selections, strict=True))
+        parts = apart if exact or mask else self._parts_searched
         best = TopK.empty(len(queries), k)
         step = max(1, min(QUERY_BLOCK, MAX_RESULTS_HELD // k))
         for i in range(0, len(queries), step):
             block = slice(i, i + step)
             top, together = best.take(block), queries[block]
             several = len(self.segments) > 1
-            self._offer_nearest(top, together, anns, selections, fill=not several)
+            for part in parts:
+                offer_nearest(top, together, *part, self.settings, fill=not several)
             short = top.rows[:, -1] < 0
             if several and any(anns) and short.any():
                 rest = TopK.empty(int(short.sum()), k)
-                self._offer_nearest(rest, together[short], anns, selections, fill=True)
+                for part in apart:
+                    offer_nearest(rest, together[short], *part, self.settings)
                 top.scores[short], top.rows[short] = rest.scores, rest.rows
         return best.scores, best.rows
 
-    def _offer_nearest(
-        self,
-        top: TopK,
-        queries: NDArray[np.float32],
-        anns: Sequence[FaissFile | None],
-        selections: Sequence[Selection | None],
-        *,
-        fill: bool,
-    ) -> None:
-        lists: dict[bytes, NearestLists] | None = {} if len(self.segments) > 1 else None
-        for segment, ann, selection in zip(self.segments, anns, selections, strict=True):
-            offer_nearest(top, queries, segment, ann, selection, self.settings, lists, fill=fill)
+    @cached_property
+    def _parts_searched(self) -> list[Part]:
+        """What a search without a filter searches."""
+        parts: list[Part] = list(zip(self.segments, self.anns, self._selections, strict=True))
+        if sum(map(bool, self.anns)) < 2:
+            return parts
+        from sbert_search.index.dense.segment_search import joined
+
+        return joined(parts)
 
     @cached_property
     def _single_query(self) -> SingleQuerySearch | None:
@@ -225,7 +225,7 @@ class Snapshot:
             return None
         from sbert_search.index.dense.segment_search import SingleQuerySearch
 
-        return SingleQuerySearch.of(self.segments, self.anns, self._selections, self.settings)
+        return SingleQuerySearch.of(self._parts_searched, self.settings)
 
     def fetch(self, rows: Sequence[int] | NDArray[np.int64]) -> list[StoredPassage]:
         """Read passages with their documents, in the order of ``rows``."""

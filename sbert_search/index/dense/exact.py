@@ -22,7 +22,7 @@ from sbert_search.index.norms import Vectors
 from sbert_search.index.storage.manifest import Metric, VectorSettings
 
 if TYPE_CHECKING:
-    from sbert_search.index.dense.faiss_file import FaissFile, NearestLists
+    from sbert_search.index.dense.faiss_file import FaissFile
 
 BLOCK_SCORES = 1 << 21  # largest number of float32 scores of one block (8 MiB)
 BLOCK_ELEMENTS = 1 << 22  # limit of elements in a block that is copied: float16 or selected vectors
@@ -129,15 +129,13 @@ def offer_nearest(
     ann: FaissFile | None,
     selection: Selection | None,
     settings: VectorSettings,
-    lists: dict[bytes, NearestLists] | None = None,
     *,
     fill: bool = True,
 ) -> None:
     """Offer the best rows of a segment to `top`, by its FAISS file or, without one, by a scan.
 
-    The queries are normalised for cosine. ``lists`` has the inverted lists nearest to the queries,
-    by hash of their centroids, for the segments that are searched next. ``fill``: search again if
-    FAISS finds fewer than k rows; other segments may have enough.
+    The queries are normalised for cosine. ``fill``: search again if FAISS finds fewer than k rows;
+    other segments may have enough.
     """
     if ann is None or ann.index is None:
         scan(
@@ -152,10 +150,7 @@ def offer_nearest(
         return
     from sbert_search.index.dense.segment_search import offer_approximate
 
-    shared = lists.setdefault(ann.centroids, {}) if lists is not None and ann.centroids else None
-    offer_approximate(
-        top, queries, segment, ann.index, selection, settings, ann.on_gpu, shared, fill=fill
-    )
+    offer_approximate(top, queries, segment, ann.index, selection, settings, ann.on_gpu, fill=fill)
 
 
 def scan(

@@ -10,8 +10,9 @@ from __future__ import annotations
 import hashlib
 import re
 import warnings
+from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,9 +33,6 @@ from sbert_search.index.storage.segments import check_hash, open_checked
 
 if TYPE_CHECKING:
     from sbert_search.index.dense.faiss_gpu import GpuIndex
-
-# The inverted lists nearest to some queries, by nprobe: distances and numbers, (n_queries, nprobe).
-NearestLists: TypeAlias = dict[int, tuple[NDArray[np.float32], NDArray[np.int64]]]
 
 _KINDS = re.compile(r"Index(Flat(IP|L2)?|(HNSW|IVF|PQ|ScalarQuantizer|PreTransform|RaBitQ)\w*)")
 
@@ -93,9 +91,25 @@ class FaissFile:
             return False
         return isinstance(faiss.downcast_InvertedLists(index.invlists), faiss.ArrayInvertedLists)
 
-    def copy(self) -> FaissIndex | None:
-        """Read the index into memory, so that vectors can be added; fail as `index` does."""
-        return self._read(mapped=False)
+    @cached_property
+    def entries(self) -> tuple[NDArray[np.int64], NDArray[np.int32]] | None:
+        """The length of each inverted list, and the position of each entry, list by list.
+
+        None if `JoinedLists` cannot take the file: codes must not depend on the centroids' numbers.
+        """
+        faiss, index = import_faiss(), self.index
+        similarity = index is not None and index.metric_type == faiss.METRIC_INNER_PRODUCT
+        kinds = (faiss.IndexIVFFlat, faiss.IndexIVFScalarQuantizer)[: 1 + similarity]
+        if not (self.has_plain_lists and isinstance(index, kinds) and self.on_gpu is None):
+            return None
+        lists = index.invlists
+        sizes = np.array([lists.list_size(n) for n in range(index.nlist)])
+        ids = [faiss.rev_swig_ptr(lists.get_ids(n), size) for n, size in enumerate(sizes.tolist())]
+        return sizes, np.concatenate(ids).astype(np.int32)
+
+    def copy(self, *, mapped: bool = False) -> FaissIndex | None:
+        """Read the index again: into memory, so that vectors can be added, or ``mapped``."""
+        return self._read(mapped=mapped)
 
     def _read(self, *, mapped: bool) -> FaissIndex | None:
         try:
@@ -116,6 +130,51 @@ class FaissFile:
         except (ConfigError, CorruptIndex, RuntimeError) as error:
             warnings.warn(f"Searching without {self.record.name}: {error}", stacklevel=3)
             return None
+
+
+class JoinedLists:
+    """Inverted lists of files with the same centroids and with `entries`: one call searches all.
+
+    Positions in the second file follow those in the first, and so on.
+    """
+
+    def __init__(self, anns: Sequence[FaissFile]) -> None:
+        faiss, self._anns = import_faiss(), anns
+        sizes, positions = zip(*(ann.entries or () for ann in anns), strict=True)
+        firsts = np.cumsum([0, *map(len, positions)], dtype=np.int32)
+        self._positions = np.concatenate([p + n for p, n in zip(positions, firsts, strict=False)])
+        self._starts = np.concatenate(sizes).cumsum() - np.concatenate(sizes)
+        lists = faiss.InvertedListsPtrVector()
+        for ann in anns:
+            lists.push_back(cast("Any", ann.index).invlists)
+        self._lists = faiss.VStackInvertedLists(lists.size(), lists.data())
+        smallest = min(anns, key=lambda ann: ann.record.size_bytes)
+        self._index = cast("Any", smallest.copy(mapped=True))
+        self.nlist: int = self._index.nlist
+        self._numbers = np.arange(len(anns))[:, None] * self.nlist
+        self._index.nlist *= len(anns)
+        self._index.replace_invlists(self._lists, False)
+        self._index.parallel_mode = 3  # all threads search; in mode 0 only a whole search uses them
+        self._pointer = faiss.swig_ptr
+
+    def search(
+        self, queries: NDArray[np.float32], n_candidates: int, *, params: FaissParameters
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Search as an index of FAISS does."""
+        n, n_files, pointer = len(queries), len(self._anns), self._pointer
+        distances, numbers = self._index.quantizer.search(queries, params.nprobe)
+        distances = np.concatenate([distances] * n_files, axis=1)
+        numbers = (numbers[:, None] + self._numbers).reshape(n, -1)
+        scores = np.empty((n, n_candidates), np.float32)
+        found = np.empty((n, n_candidates), np.int64)  # number of the list << 32 | place in it; -1
+        params = _unfiltered("SearchParametersIVF", nprobe=params.nprobe * n_files)
+        lists, results = map(pointer, (numbers, distances)), map(pointer, (scores, found))
+        arguments = n, pointer(queries), n_candidates, *lists, *results, True, params
+        self._index.search_preassigned_c(*arguments)  # without "_c" it takes no parameters
+        places = self._starts.take(found >> 32, mode="clip") + (found & 0xFFFFFFFF)
+        at = self._positions.take(places, mode="clip").astype(np.int64)
+        at[found < 0] = -1
+        return scores, at
 
 
 class _Reader:
@@ -147,20 +206,15 @@ def _require_known_kind(index: FaissIndex, name: str) -> None:
 
 
 def search(
-    index: FaissIndex,
-    plan: Plan,
-    queries: NDArray[np.float32],
-    selection: Selection | None,
-    lists: NearestLists | None = None,
+    index: FaissIndex, plan: Plan, queries: NDArray[np.float32], selection: Selection | None
 ) -> NDArray[np.int64]:
     """Find the positions that FAISS ranks best for each query, int64 (n_queries, n_candidates).
 
-    -1 where FAISS found no more candidates, and -2 where one is not selected. The nearest inverted
-    lists are taken from ``lists``, or added to it; None: FAISS finds them again.
+    -1 where FAISS found no more candidates, and -2 where one is not selected.
     """
     bits = selection.bits if selection and plan.route == "select" else None
     params = parameters(index, plan.spec, plan.n_candidates, bits)
-    at = search_with(index, queries, plan.n_candidates, params, lists)
+    at: NDArray[np.int64] = index.search(queries, plan.n_candidates, params=params)[1]
     if selection and plan.route == "fetch":
         drop_unselected(at, selection)
     return at
@@ -171,37 +225,12 @@ def drop_unselected(at: NDArray[np.int64], selection: Selection) -> None:
     at[~selection.marks[at] & (at >= 0)] = -2
 
 
-def search_with(
-    index: FaissIndex,
-    queries: NDArray[np.float32],
-    n_candidates: int,
-    params: FaissParameters,
-    lists: NearestLists | None = None,
-) -> NDArray[np.int64]:
-    """Find positions as `search` does, with parameters of FAISS and without a selection."""
-    if lists is None:
-        found: NDArray[np.int64] = index.search(queries, n_candidates, params=params)[1]
-        return found
-    pointer, shape = import_faiss().swig_ptr, (len(queries), n_candidates)
-    if params.nprobe not in lists:
-        lists[params.nprobe] = index.quantizer.search(queries, params.nprobe)
-    distances, numbers = map(pointer, lists[params.nprobe])
-    scores, at = np.empty(shape, np.float32), np.empty(shape, np.int64)
-    # The method without "_c" takes no parameters.
-    search = index.search_preassigned_c
-    results = pointer(scores), pointer(at)
-    search(
-        len(queries), pointer(queries), n_candidates, numbers, distances, *results, False, params
-    )
-    return at
-
-
 def takes_bitmap(index: FaissIndex) -> bool:
     """Whether FAISS can limit a search of this kind of index to the positions in a bitmap."""
     faiss = import_faiss()
     if isinstance(index, faiss.IndexPreTransform):
         return takes_bitmap(faiss.downcast_index(index.index))
-    return not isinstance(index, faiss.IndexFastScan | faiss.IndexPQ)
+    return not isinstance(index, faiss.IndexFastScan | faiss.IndexPQ | JoinedLists)
 
 
 def parameters(
@@ -217,7 +246,7 @@ def parameters(
         return inner and faiss.SearchParametersPreTransform(index_params=inner)
     if isinstance(index, faiss.IndexFastScan | faiss.IndexPQ):  # these refuse any parameters
         return None
-    if isinstance(index, faiss.IndexIVF):
+    if isinstance(index, faiss.IndexIVF | JoinedLists):
         return _make("SearchParametersIVF", bits, nprobe=min(spec.nprobe, index.nlist))
     if isinstance(index, faiss.IndexHNSW):
         return _make("SearchParametersHNSW", bits, efSearch=max(spec.ef_search, n_candidates))

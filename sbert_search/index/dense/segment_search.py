@@ -1,5 +1,7 @@
 """Search of segments that have FAISS files: by FAISS, or by an exact scan if that is cheaper.
 
+Segments whose inverted lists have the same centroids are joined: one call of FAISS searches them.
+
 For a single query, a short code path keeps the latency low: while FAISS walks an HNSW graph, it
 fills the CPU caches with vectors, so the code that runs next takes twice as long as usual. Results
 equal those of `offer_approximate` bit for bit. A position is the index of a row in the segment.
@@ -10,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,12 +27,17 @@ from sbert_search.index.dense.exact import (
     offer_nearest,
 )
 from sbert_search.index.dense.faiss_runtime import FaissIndex, FaissParameters
-from sbert_search.index.dense.query_plan import Plan, Selection, plan
+from sbert_search.index.dense.query_plan import NEARLY_ALL, Plan, Selection, plan
 from sbert_search.index.storage.manifest import VectorSettings
 from sbert_search.index.storage.segments import Segment
 
 if TYPE_CHECKING:
     from sbert_search.index.dense.faiss_gpu import GpuIndex
+
+JOINED_ROWS = 1 << 21  # rows that may be joined; each takes 13 bytes of memory
+
+# A `Segment`, its `FaissFile` or None, and its live rows; or twice the same `JoinedSegments`.
+Part: TypeAlias = tuple[Any, Any, Selection | None]
 
 
 def offer_approximate(
@@ -41,7 +48,6 @@ def offer_approximate(
     selection: Selection | None,
     settings: VectorSettings,
     on_gpu: GpuIndex | None = None,
-    lists: faiss_file.NearestLists | None = None,
     *,
     fill: bool = True,
 ) -> None:
@@ -53,7 +59,7 @@ def offer_approximate(
     selected took the places of others.
     """
     search = _Search(part, index, selection, settings, on_gpu, fill)
-    search.offer(top, queries, search.plan(top.k, len(queries)), lists)
+    search.offer(top, queries, search.plan(top.k, len(queries)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,18 +86,12 @@ class _Search:
             takes_bitmap=self.selection is not None and faiss_file.takes_bitmap(self.index),
         )
 
-    def offer(
-        self,
-        top: TopK,
-        queries: NDArray[np.float32],
-        plan: Plan,
-        lists: faiss_file.NearestLists | None = None,
-    ) -> None:
+    def offer(self, top: TopK, queries: NDArray[np.float32], plan: Plan) -> None:
         """Search by a plan; queries that get too few rows are searched by its fallback plan."""
         if plan.fallback is None:
             offer_nearest(top, queries, self.part, None, self.selection, self.settings)
             return
-        at = self.candidates(queries, plan, lists)
+        at = self.candidates(queries, plan)
         query, at, short = _pairs(at, min(top.k, self.n_selected), fill=self.fill)
         scores = exact_scores(queries, self.part.vectors, query, at, self.settings.metric)
         top.offer(query, self.part.rows[at], scores)
@@ -104,7 +104,6 @@ class _Search:
         self,
         queries: NDArray[np.float32],
         plan: Plan,
-        lists: faiss_file.NearestLists | None = None,
     ) -> NDArray[np.int64]:
         """Find positions as `faiss_file.search` does; on the CPU if the GPU fails."""
         if self.on_gpu is not None:
@@ -112,7 +111,7 @@ class _Search:
                 return self._candidates_on_gpu(self.on_gpu, queries, plan)
             except RuntimeError as error:
                 warn(f"A search failed on the GPU and is repeated on the CPU: {error}")
-        return faiss_file.search(self.index, plan, queries, self.selection, lists)
+        return faiss_file.search(self.index, plan, queries, self.selection)
 
     def _candidates_on_gpu(
         self, on_gpu: GpuIndex, queries: NDArray[np.float32], plan: Plan
@@ -147,12 +146,71 @@ def _pairs(
     return np.nonzero(has_row)[0], at[has_row], short if short.any() else None
 
 
+class _Stacked:
+    """The rows of several arrays as those of one; enough of an array for `exact`."""
+
+    def __init__(self, arrays: Sequence[NDArray[Any]]) -> None:
+        self._arrays, self.dtype = arrays, arrays[0].dtype
+        self._firsts = np.cumsum([0, *map(len, arrays)])
+        self.shape = (int(self._firsts[-1]), *arrays[0].shape[1:])
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    def __getitem__(self, at: slice | NDArray[np.int64]) -> NDArray[Any]:
+        return self.take(np.arange(*at.indices(len(self))) if isinstance(at, slice) else at)
+
+    def take(self, at: NDArray[np.int64], axis: int = 0) -> NDArray[Any]:
+        order = at.argsort()
+        at, taken = at[order], np.empty((len(at), *self.shape[1:]), self.dtype)
+        stops = at.searchsorted(self._firsts).tolist()
+        for array, first, i, j in zip(self._arrays, self._firsts, stops, stops[1:], strict=False):
+            if i < j:
+                taken[order[i:j]] = array.take(at[i:j] - first, axis=axis)
+        return taken
+
+
+class JoinedSegments:
+    """Segments whose FAISS files are searched by one call: their `Rows`, and their file."""
+
+    on_gpu = None
+
+    def __init__(self, segments: Sequence[Segment], anns: Sequence[faiss_file.FaissFile]) -> None:
+        self.vectors: Any = _Stacked([segment.vectors for segment in segments])
+        self.rows = np.concatenate([segment.rows for segment in segments])
+        self.n_rows = len(self.rows)
+        self.max_norm = max(segment.max_norm for segment in segments)
+        self.index = faiss_file.JoinedLists(anns)
+
+
+def joined(parts: Sequence[Part]) -> list[Part]:
+    """Join the newest segments with the same centroids, except where many rows are dead."""
+    others: list[Part] = []
+    alike: dict[bytes, list[Part]] = {}
+    n_rows = Counter[bytes]()
+    for segment, ann, live in reversed(parts):
+        few_dead = live is None or live.n_selected >= NEARLY_ALL * segment.n_rows
+        if ann and few_dead and (name := ann.centroids):
+            n_rows[name] += segment.n_rows
+            if n_rows[name] <= JOINED_ROWS and ann.entries:
+                alike.setdefault(name, []).insert(0, (segment, ann, live))
+                continue
+        others.append((segment, ann, live))
+    for members in alike.values():
+        if len(members) == 1:
+            others += members
+            continue
+        one = JoinedSegments([s for s, _, _ in members], [ann for _, ann, _ in members])
+        marks = [live.marks if live else np.ones(s.n_rows, bool) for s, _, live in members]
+        others.append((one, one, Selection(np.concatenate(marks))))
+    return others
+
+
 @dataclass(slots=True)
 class _Searched:
-    segment: Segment
+    segment: Rows
     index: FaissIndex
     marks: NDArray[np.bool_] | None = None  # the live rows; None: all
-    centroids: bytes = b""  # `FaissFile.centroids`; empty: no other segment has the same ones
     # for each k of an earlier search: n_candidates and FAISS's parameters
     plans: dict[int, tuple[int, FaissParameters]] = field(default_factory=dict)
 
@@ -166,35 +224,29 @@ class SingleQuerySearch:
         self,
         parts: Sequence[_Searched],
         settings: VectorSettings,
-        scanned: Sequence[tuple[Segment, Selection | None]] = (),
+        scanned: Sequence[tuple[Rows, Selection | None]] = (),
     ) -> None:
         self._parts, self._settings, self._scanned = parts, settings, scanned
 
     @classmethod
     def of(
         cls,
-        segments: Sequence[Segment],
-        anns: Sequence[faiss_file.FaissFile | None],
-        selections: Sequence[Selection | None],
+        given: Sequence[Part],
         settings: VectorSettings,
     ) -> SingleQuerySearch | None:
-        """Return a search of segments, given their files and live rows.
+        """Return a search of segments.
 
         None if there is no readable FAISS file, or if a GPU searches one.
         """
         parts, scanned = [], []
-        for segment, ann, selection in zip(segments, anns, selections, strict=True):
+        for segment, ann, selection in given:
             if ann is None or ann.index is None:
                 scanned.append((segment, selection))
             elif ann.on_gpu is not None:
                 return None
             else:
                 marks = selection.marks if selection else None
-                parts.append(_Searched(segment, ann.index, marks, ann.centroids))
-        n_parts = Counter(part.centroids for part in parts)
-        for part in parts:
-            if n_parts[part.centroids] == 1:
-                part.centroids = b""
+                parts.append(_Searched(segment, ann.index, marks))
         return cls(parts, settings, scanned) if parts else None
 
     def nearest(
@@ -210,10 +262,8 @@ class SingleQuerySearch:
         if not all(n_candidates for n_candidates, _ in plans):
             return None
         places = []
-        shared: dict[bytes, faiss_file.NearestLists] = {}
         for part, (n_candidates, parameters) in zip(self._parts, plans, strict=True):
-            lists = shared.setdefault(part.centroids, {}) if part.centroids else None
-            [at] = faiss_file.search_with(part.index, query, n_candidates, parameters, lists)
+            [at] = part.index.search(query, n_candidates, params=parameters)[1]
             # at.min() would call the same `reduce` through two Python functions.
             is_full = np.minimum.reduce(at) >= 0
             if part.marks is not None:

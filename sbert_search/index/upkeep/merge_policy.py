@@ -4,17 +4,19 @@ A segment is an immutable set of files for consecutive rows. A dead row is the r
 replaced document; the other rows are live. An update ends with these merges:
 
 - A segment with more than 20 % dead rows is rewritten without them. Files therefore stay below 1.25
-  times the size of the live rows.
+  times the size of the live rows. If all later segments have at most as many live rows, they are
+  merged with it: to write them once more now costs less than merging them step by step later.
 - If more than 4 small segments (at most half a million live rows each) follow the last segment that
   has a FAISS file, the newest are merged. The merge goes back until it meets a segment that holds
   at least twice as many live rows as all segments after it. Merges thus rewrite a row about
   log2(rows / rows of an update) times. A row is also rewritten once for every fifth of its segment
   that dies.
 - If more than 1 % of the rows, or 50,000, are outside FAISS files, the segments after the last one
-  that has a FAISS file are merged. This merge goes back by the same rule, also over segments that
-  have FAISS files. All segments without a FAISS file then get one, filled from the trained index of
-  the others; the first one is trained. An index with fewer than 50,000 rows gets no FAISS file. For
-  one of n shards, both limits are 50,000 / n.
+  that has a FAISS file are merged. This merge goes back over segments that have FAISS files too,
+  until one holds at least four times as many live rows as all segments after it, since each FAISS
+  file slows a query down. All segments without a FAISS file then get one, filled from the trained
+  index of the others; the first one is trained. An index with fewer than 50,000 rows gets no FAISS
+  file. For one of n shards, both limits are 50,000 / n.
 
 A merged segment has at most a million rows. Only segments with vectors in the same sets are merged,
 so that a migration embeds no row twice.
@@ -37,6 +39,7 @@ SEGMENT_ROWS = 1_000_000  # largest number of rows of a merged segment
 MAX_SEGMENTS = 4  # if more small segments are left after an update, the newest are merged
 MAX_DEAD = 0.2  # largest share of dead rows in a segment
 MAX_SCANNED = 0.01  # largest share of the rows outside FAISS files
+RATIO, ANN_RATIO = 2, 4  # live rows of a segment that no merge reaches, relative to all later ones
 MAX_TOMBSTONES = 32  # largest number of tombstone files, which list dead rows
 MIN_REMOVED = 64  # a commit merges if this removes at least 64 segments, to limit open files
 ADVISED_SEGMENTS = 16  # compact is advised above this number plus one per half million live rows
@@ -120,35 +123,41 @@ def groups_after_update(snapshot: Snapshot, n_shards: int = 1) -> list[Group]:
     """Choose groups to merge at the end of an update, as the docstring of this module describes."""
     parts = _parts(snapshot)
     tail = max([i + 1 for i, part in enumerate(parts) if part.has_ann], default=0)
+    small = [i for i in range(tail, len(parts)) if parts[i].n_live <= SEGMENT_ROWS // 2]
     if lacks_ann(snapshot.manifest, n_shards):
-        start = _tier(parts, tail, first=0)
-        groups = _neighbours(parts[start:], stand_alone=[False] * (len(parts) - start))
-        merged = [Group(start + group.start, start + group.stop) for group in groups]
+        start = _tier(parts, tail, first=0, ratio=ANN_RATIO)
+    elif len(small) > MAX_SEGMENTS:
+        start = _tier(parts, len(parts) - 1, first=tail, ratio=RATIO)
     else:
-        merged = _few_small(parts, tail)
+        start = len(parts)
+    start = _with_dead(parts, start)
+    groups = _neighbours(parts[start:], stand_alone=[False] * (len(parts) - start))
+    merged = [Group(start + group.start, start + group.stop) for group in groups]
     merged = [group for group in _alike(snapshot, merged) if len(group.members) > 1]
     return _in_order([*merged, *_too_dead(parts, merged, and_ann=True)])
 
 
-def _few_small(parts: Sequence[_Part], tail: int) -> list[Group]:
-    """Choose the newest small segments to merge, if there are too many small ones."""
-    small = [i for i in range(tail, len(parts)) if parts[i].n_live <= SEGMENT_ROWS // 2]
-    if len(small) <= MAX_SEGMENTS:
-        return []
-    return [Group(_tier(parts, len(parts) - 1, first=tail), len(parts))]
-
-
-def _tier(parts: Sequence[_Part], start: int, first: int) -> int:
+def _tier(parts: Sequence[_Part], start: int, *, first: int, ratio: int) -> int:
     """Go back from ``start``, at most to ``first``, to where a merge of the last segments begins.
 
-    The segment before it has at least twice as many live rows as all later ones, or does not fit.
+    The segment before it has at least ``ratio`` times as many live rows as all later ones, or does
+    not fit.
     """
     size = sum(part.n_live for part in parts[start:])
     while start > first:
         older = parts[start - 1].n_live
-        if older >= 2 * size or older + size > SEGMENT_ROWS:
+        if older >= ratio * size or older + size > SEGMENT_ROWS:
             break
         start, size = start - 1, size + older
+    return start
+
+
+def _with_dead(parts: Sequence[_Part], start: int) -> int:
+    """Go back from ``start`` to a segment with too many dead rows that takes all later ones in."""
+    for i, part in enumerate(parts[:start]):
+        later = sum(other.n_live for other in parts[i + 1 :])
+        if part.too_dead and later <= min(part.n_live, SEGMENT_ROWS - part.n_live):
+            return i
     return start
 
 

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from sbert_search.index.dense import segment_search as single_query
-from sbert_search.index.dense.faiss_file import FaissFile
+from sbert_search.index.dense.faiss_file import JoinedLists
 from sbert_search.index.dense.segment_search import SingleQuerySearch
 from sbert_search.index.settings import IndexSpec
 from sbert_search.index.snapshot import Snapshot
@@ -112,18 +112,60 @@ def test_the_short_way_over_tiers_finds_the_same_bits(
     check_each_query_alone(tiers(tmp_path, IndexSpec(factory=factory, nprobe=4)), taken)
 
 
-@pytest.mark.parametrize("factory", TIERS[:4])
-def test_lists_found_once_for_all_segments_are_those_that_each_would_find(
-    tmp_path: Path, factory: str, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def joined(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Number of queries of each call of FAISS that searches several files."""
+    search, calls = JoinedLists.search, []
+
+    def counted(self: JoinedLists, queries: NDArray[np.float32], *rest: Any, **more: Any) -> object:
+        calls.append(len(queries))
+        return search(self, queries, *rest, **more)
+
+    monkeypatch.setattr(JoinedLists, "search", counted)
+    return calls
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+@pytest.mark.parametrize("factory", ["IVF16,Flat", "IVF16,SQfp16", "IVF16,SQ8", "IVF16,PQ8x4fs"])
+def test_files_with_the_same_lists_are_searched_like_one(
+    tmp_path: Path, joined: list[int], factory: str, metric: Metric
 ) -> None:
-    path = tiers(tmp_path, IndexSpec(factory=factory, nprobe=3)).path
-    shared, apart = (IndexStore.open(path).snapshot for _ in range(2))
-    hashes = {ann.centroids for ann in shared.anns if ann}
-    assert len(hashes) == 1
-    monkeypatch.setattr(FaissFile, "centroids", b"")
+    store = made(tmp_path, IndexSpec(factory=factory, nprobe=3, refine=1), metric)
+    with store.writer() as writer:
+        for n, seed in ((700, 2), (100, 3)):
+            writer.commit(make_batch(some_documents(n, f"{n}-"), some_vectors(n, seed=seed)))
+            writer.settle()
+    apart = IndexStore.open(store.path).snapshot
+    assert len(apart.segments) == 3
+    found = [apart.search(QUERIES, K), apart.search(QUERIES[:1], K)]
+    one_call = factory == "IVF16,Flat" or (metric == "cosine" and "SQ" in factory)
+    assert joined == ([len(QUERIES), 1] if one_call else [])
+    with store.writer() as writer:
+        writer.compact()
+    one = IndexStore.open(store.path).snapshot
+    assert len(one.segments) == 1
+    if one_call:  # otherwise each file gives K candidates, so more of them
+        for queries, there in zip((QUERIES, QUERIES[:1]), found, strict=True):
+            np.testing.assert_array_equal(one.search(queries, K), there)
+
+
+@pytest.mark.parametrize("gone", ["nearest", "many"])
+def test_dead_rows_of_joined_files_hide_no_live_ones(
+    tmp_path: Path, joined: list[int], gone: str
+) -> None:
+    snapshot = tiers(tmp_path, IndexSpec(factory="IVF16,Flat", nprobe=16))
+    nearest = snapshot.search(QUERIES[:1], 200)[1][0]
+    dead = snapshot.doc_ids(nearest) if gone == "nearest" else [f"700-{n}" for n in range(200)]
+    store = IndexStore.open(snapshot.path)
+    with store.writer() as writer:
+        writer.delete(dead)
+    joined.clear()
     for queries in (QUERIES[:1], QUERIES):
-        for one, other in zip(shared.search(queries, K), apart.search(queries, K), strict=True):
-            np.testing.assert_array_equal(one, other)
+        found, expected = (
+            store.snapshot.search(queries, K, exact=exact) for exact in (False, True)
+        )
+        np.testing.assert_array_equal(found, expected)
+    assert joined  # of two files at least
 
 
 def test_segments_fill_up_the_result_together(
