@@ -29,7 +29,6 @@ from sbert_search.index.dense.exact import (
 from sbert_search.index.dense.faiss_runtime import FaissIndex, FaissParameters
 from sbert_search.index.dense.query_plan import NEARLY_ALL, Plan, Selection, plan
 from sbert_search.index.storage.manifest import VectorSettings
-from sbert_search.index.storage.segments import Segment
 
 if TYPE_CHECKING:
     from sbert_search.index.dense.faiss_gpu import GpuIndex
@@ -175,12 +174,14 @@ class JoinedSegments:
 
     on_gpu = None
 
-    def __init__(self, segments: Sequence[Segment], anns: Sequence[faiss_file.FaissFile]) -> None:
-        self.vectors: Any = _Stacked([segment.vectors for segment in segments])
-        self.rows = np.concatenate([segment.rows for segment in segments])
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self.vectors: Any = _Stacked([segment.vectors for segment, _, _ in parts])
+        self.rows = np.concatenate([segment.rows for segment, _, _ in parts])
         self.n_rows = len(self.rows)
-        self.max_norm = max(segment.max_norm for segment in segments)
-        self.index = faiss_file.JoinedLists(anns)
+        self.max_norm: float = max(segment.max_norm for segment, _, _ in parts)
+        self.index = faiss_file.JoinedLists([ann for _, ann, _ in parts])
+        marks = [live.marks if live else np.ones(s.n_rows, bool) for s, _, live in parts]
+        self.live = Selection(np.concatenate(marks))
 
 
 def joined(parts: Sequence[Part]) -> list[Part]:
@@ -197,12 +198,10 @@ def joined(parts: Sequence[Part]) -> list[Part]:
                 continue
         others.append((segment, ann, live))
     for members in alike.values():
-        if len(members) == 1:
-            others += members
-            continue
-        one = JoinedSegments([s for s, _, _ in members], [ann for _, ann, _ in members])
-        marks = [live.marks if live else np.ones(s.n_rows, bool) for s, _, live in members]
-        others.append((one, one, Selection(np.concatenate(marks))))
+        if len(members) > 1:
+            one = JoinedSegments(members)
+            members = [(one, one, one.live)]
+        others += members
     return others
 
 
@@ -229,15 +228,8 @@ class SingleQuerySearch:
         self._parts, self._settings, self._scanned = parts, settings, scanned
 
     @classmethod
-    def of(
-        cls,
-        given: Sequence[Part],
-        settings: VectorSettings,
-    ) -> SingleQuerySearch | None:
-        """Return a search of segments.
-
-        None if there is no readable FAISS file, or if a GPU searches one.
-        """
+    def of(cls, given: Sequence[Part], settings: VectorSettings) -> SingleQuerySearch | None:
+        """Return a search; None if there is no readable FAISS file, or if a GPU searches one."""
         parts, scanned = [], []
         for segment, ann, selection in given:
             if ann is None or ann.index is None:
