@@ -102,10 +102,13 @@ class FaissFile:
         kinds = (faiss.IndexIVFFlat, faiss.IndexIVFScalarQuantizer)[: 1 + similarity]
         if not (self.has_plain_lists and isinstance(index, kinds) and self.on_gpu is None):
             return None
-        lists = index.invlists
-        sizes = np.array([lists.list_size(n) for n in range(index.nlist)])
-        ids = [faiss.rev_swig_ptr(lists.get_ids(n), size) for n, size in enumerate(sizes.tolist())]
-        return sizes, np.concatenate(ids).astype(np.int32)
+        index.make_direct_map(True)  # for each position: number of the list << 32 | place in it
+        lists, places = np.divmod(faiss.vector_to_array(index.direct_map.array), 1 << 32)
+        index.make_direct_map(False)
+        sizes = np.bincount(lists, minlength=index.nlist)
+        positions = np.empty(index.ntotal, np.int32)
+        positions[(sizes.cumsum() - sizes)[lists] + places] = np.arange(index.ntotal)
+        return sizes, positions
 
     def copy(self, *, mapped: bool = False) -> FaissIndex | None:
         """Read the index again: into memory, so that vectors can be added, or ``mapped``."""

@@ -12,11 +12,10 @@ replaced document; the other rows are live. An update ends with these merges:
   log2(rows / rows of an update) times. A row is also rewritten once for every fifth of its segment
   that dies.
 - If more than 1 % of the rows, or 50,000, are outside FAISS files, the segments after the last one
-  that has a FAISS file are merged. This merge goes back over segments that have FAISS files too,
-  until one holds at least four times as many live rows as all segments after it, since each FAISS
-  file slows a query down. All segments without a FAISS file then get one, filled from the trained
-  index of the others; the first one is trained. An index with fewer than 50,000 rows gets no FAISS
-  file. For one of n shards, both limits are 50,000 / n.
+  that has a FAISS file are merged. This merge goes back by the same rule, also over segments that
+  have FAISS files. All segments without a FAISS file then get one, filled from the trained index of
+  the others; the first one is trained. An index with fewer than 50,000 rows gets no FAISS file. For
+  one of n shards, both limits are 50,000 / n.
 
 A merged segment has at most a million rows. Only segments with vectors in the same sets are merged,
 so that a migration embeds no row twice.
@@ -39,7 +38,6 @@ SEGMENT_ROWS = 1_000_000  # largest number of rows of a merged segment
 MAX_SEGMENTS = 4  # if more small segments are left after an update, the newest are merged
 MAX_DEAD = 0.2  # largest share of dead rows in a segment
 MAX_SCANNED = 0.01  # largest share of the rows outside FAISS files
-RATIO, ANN_RATIO = 2, 4  # live rows of a segment that no merge reaches, relative to all later ones
 MAX_TOMBSTONES = 32  # largest number of tombstone files, which list dead rows
 MIN_REMOVED = 64  # a commit merges if this removes at least 64 segments, to limit open files
 ADVISED_SEGMENTS = 16  # compact is advised above this number plus one per half million live rows
@@ -125,9 +123,9 @@ def groups_after_update(snapshot: Snapshot, n_shards: int = 1) -> list[Group]:
     tail = max([i + 1 for i, part in enumerate(parts) if part.has_ann], default=0)
     small = [i for i in range(tail, len(parts)) if parts[i].n_live <= SEGMENT_ROWS // 2]
     if lacks_ann(snapshot.manifest, n_shards):
-        start = _tier(parts, tail, first=0, ratio=ANN_RATIO)
+        start = _tier(parts, tail, first=0)
     elif len(small) > MAX_SEGMENTS:
-        start = _tier(parts, len(parts) - 1, first=tail, ratio=RATIO)
+        start = _tier(parts, len(parts) - 1, first=tail)
     else:
         start = len(parts)
     start = _with_dead(parts, start)
@@ -137,16 +135,15 @@ def groups_after_update(snapshot: Snapshot, n_shards: int = 1) -> list[Group]:
     return _in_order([*merged, *_too_dead(parts, merged, and_ann=True)])
 
 
-def _tier(parts: Sequence[_Part], start: int, *, first: int, ratio: int) -> int:
+def _tier(parts: Sequence[_Part], start: int, first: int) -> int:
     """Go back from ``start``, at most to ``first``, to where a merge of the last segments begins.
 
-    The segment before it has at least ``ratio`` times as many live rows as all later ones, or does
-    not fit.
+    The segment before it has at least twice as many live rows as all later ones, or does not fit.
     """
     size = sum(part.n_live for part in parts[start:])
     while start > first:
         older = parts[start - 1].n_live
-        if older >= ratio * size or older + size > SEGMENT_ROWS:
+        if older >= 2 * size or older + size > SEGMENT_ROWS:
             break
         start, size = start - 1, size + older
     return start
