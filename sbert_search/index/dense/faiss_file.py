@@ -102,9 +102,9 @@ class FaissFile:
         kinds = (faiss.IndexIVFFlat, faiss.IndexIVFScalarQuantizer)[: 1 + similarity]
         if not (self.has_plain_lists and isinstance(index, kinds) and self.on_gpu is None):
             return None
-        index.make_direct_map(True)  # for each position: number of the list << 32 | place in it
-        lists, places = np.divmod(faiss.vector_to_array(index.direct_map.array), 1 << 32)
-        index.make_direct_map(False)
+        found = faiss.DirectMap()  # for each position: number of the list << 32 | place in it
+        found.set_type(faiss.DirectMap.Array, index.invlists, index.ntotal)
+        lists, places = np.divmod(faiss.vector_to_array(found.array), 1 << 32)
         sizes = np.bincount(lists, minlength=index.nlist)
         positions = np.empty(index.ntotal, np.int32)
         positions[(sizes.cumsum() - sizes)[lists] + places] = np.arange(index.ntotal)
