@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.base import files, memory
-from sbert_search.base.folders import Folder
+from sbert_search.base import memory
 from sbert_search.base.progress import Advance, note, progress
 from sbert_search.errors import ConfigError
 from sbert_search.index.dense import faiss_gpu
@@ -18,7 +17,9 @@ from sbert_search.index.dense.faiss_runtime import FaissIndex, import_faiss, sin
 from sbert_search.index.norms import Vectors
 from sbert_search.index.settings import IndexSpec
 from sbert_search.index.storage.manifest import FileRecord, Metric, VectorSettings
-from sbert_search.index.storage.segment_writer import record_of
+
+if TYPE_CHECKING:
+    from sbert_search.index.storage.transaction import Transaction
 
 ADD_ROWS = 16_384  # vectors added to FAISS at a time
 ROWS_PER_LIST = 64  # training vectors per centroid; more take time and hardly improve recall
@@ -175,8 +176,7 @@ def _copy_lists(index: FaissIndex, filled: Sequence[Filled]) -> None:
 
 
 def write(
-    folder: Folder,
-    number: int,
+    work: Transaction,
     empty: FaissIndex,
     vectors: Vectors,
     filled: Sequence[Filled] = (),
@@ -191,9 +191,9 @@ def write(
         index = faiss_gpu.fill(device, empty, vectors, advance) if device else None
         if index is None:
             index = fill(empty, vectors, advance, filled)
-    with files.NewFile(folder / f"ann/{number:06d}.faiss") as file:
+    with work.new_file(f"ann/{work.new_number():06d}.faiss") as file:
         faiss.write_index(index, faiss.PyCallbackIOWriter(file.write))
-    return record_of(file)
+    return FileRecord.of(file)
 
 
 def _reserve(index: FaissIndex, n_rows: int) -> None:

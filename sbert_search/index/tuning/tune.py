@@ -181,8 +181,8 @@ def _commit_best(writer: IndexWriter, final: FullTrials, chosen: Sequence[Candid
         best, tuning = final.decide(chosen, build)
         of_parts = zip(*options, strict=True)
         for work, new, tried in zip(works, best.manifests, of_parts, strict=True):
-            losers = {file.name for state in tried for file in state.files}
-            work.remove(losers - {file.name for file in (*new.files, *work.old.files)})
+            losers = {file.on_disk for state in tried for file in state.files}
+            work.remove(losers - {file.on_disk for file in (*new.files, *work.old.files)})
             settings = replace(new.settings, spec=tuning.verified.spec)
             work.commit(replace(new.with_settings(settings), tuning=tuning))
 

@@ -47,8 +47,11 @@ def merge_segments(work: Transaction, snapshot: Snapshot, groups: Sequence[Group
     inside = {i for group in groups for i in group.members}
     segments: list[SegmentRecord] = []
     for i, record in enumerate(old.segments):
-        if (group := heads.get(i)) and (merged := _merged(work, snapshot, group)):
-            segments.append(merged)
+        if group := heads.get(i):
+            members = (old.segments[at] for at in group.members)
+            with work.packed(sum(file.size_bytes for r in members for file in r.files)):
+                merged = _merged(work, snapshot, group)
+            segments += [merged] if merged else []
         if i not in inside:
             segments.append(record)
     new = dataclasses.replace(old, segments=tuple(segments), tombstones=())
@@ -74,20 +77,18 @@ def written(
         parts = [*_parts(older, None, columns), part]
         table = ids.make_table(*np.concatenate([older.ids, table], axis=1))
     record = write_segment(
-        work.folder,
-        work.new_number(),
+        work,
         parts,
         table=table,
         n_rows=sum(len(part.vectors) for part in parts),
         manifest=new,
-        others={name: work.new_number() for name in part.others},
+        others=part.others.keys(),
     )
     if new.lexical is None:
         return record
     counted: Counter[str] | None = Counter() if lists_words(record.n_docs) else None
     lexical = write_lexical(
-        work.folder,
-        work.new_number(),
+        work,
         [(count_terms(texts_of(p.docs), new.lexical, counted), None) for p in parts],
         None if counted is None else [WordList.of(counted)],
     )
@@ -124,7 +125,7 @@ def with_ann(
         record = segment.record
         if segment in lacking:
             filled = _filled_before(snapshot, segment, trained[1]) if trained else []
-            file = faiss_build.write(work.folder, work.new_number(), empty, segment.vectors, filled)
+            file = faiss_build.write(work, empty, segment.vectors, filled)
             record = record.with_ann(new.active, file)
         records.append(record)
     return dataclasses.replace(new, segments=tuple(records))
@@ -179,8 +180,7 @@ def _merged(work: Transaction, snapshot: Snapshot, group: Group) -> SegmentRecor
         return None
     with progress("Merging segments", n_rows, "passages") as advance:
         record = write_segment(
-            work.folder,
-            work.new_number(),
+            work,
             _counted(
                 chain.from_iterable(
                     _parts(segment, live, columns, own)
@@ -192,7 +192,7 @@ def _merged(work: Transaction, snapshot: Snapshot, group: Group) -> SegmentRecor
             n_rows=n_rows,
             manifest=snapshot.manifest,
             batch_rows=_batch_rows([segment for segment, _ in sources]),
-            others={name: work.new_number() for name in others[0]},
+            others=others[0].keys(),
         )
     if snapshot.manifest.lexical is None:
         return record
@@ -202,9 +202,7 @@ def _merged(work: Transaction, snapshot: Snapshot, group: Group) -> SegmentRecor
         lists = [snapshot.words(i) for i in group.members]
         known = [words for words in lists if words is not None]
         words = known if len(known) == len(lists) else None
-    lexical = write_lexical(
-        work.folder, work.new_number(), postings, words, snapshot.manifest.lexical
-    )
+    lexical = write_lexical(work, postings, words, snapshot.manifest.lexical)
     return record.with_lexical(lexical)
 
 

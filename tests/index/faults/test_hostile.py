@@ -23,6 +23,7 @@ from sbert_search.index import settings as spec
 from sbert_search.index.dense import faiss_file, faiss_runtime
 from sbert_search.index.settings import IndexSpec
 from sbert_search.index.storage import manifest as manifests
+from sbert_search.index.storage import transaction
 from sbert_search.index.storage.manifest import NAME, FileRecord, Manifest, VectorSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.index.upkeep import merge_policy
@@ -56,6 +57,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         for module in (merge_policy, spec):
             patch.setattr(module, "MIN_ANN_ROWS", 500)
+        patch.setattr(transaction, "PACK_BYTES", -1)
         store = IndexStore.create(tmp_path_factory.mktemp("sound") / "i", Manifest.new(settings))
         with store.writer() as writer:
             writer.commit(make_batch(some_documents(600), some_vectors(600)))
