@@ -227,16 +227,16 @@ class NewFile(RawIOBase):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._pack is not None:
-            self.offset = len(self._pack)
-            self._pack += self._buffer + bytes(-len(self._buffer) % PACK_ALIGNMENT)
-            return super().close()
         try:
-            if kind is None:
+            if self._pack is not None and kind is None:
+                self.offset = len(self._pack)
+                self._pack += self._buffer + bytes(-len(self._buffer) % PACK_ALIGNMENT)
+            elif kind is None:
                 self._write_through(self._buffer)
                 disk.fsync(self._fd)
         finally:
-            os.close(self._fd)
+            if self._pack is None:
+                os.close(self._fd)
             super().close()
 
 

@@ -326,7 +326,7 @@ def with_lexical(work: Transaction, new: Manifest, *, words: bool = True) -> Man
     if new.lexical is None:
         return new
     segments = []
-    committed = {file.on_disk for file in work.old.files}
+    committed = set(work.old.files)
     for record in new.segments:
         lacks_words = words and lists_words(record.n_docs)
         if record.lexical is None or (lacks_words and record.lexical.words is None):
@@ -334,7 +334,8 @@ def with_lexical(work: Transaction, new: Manifest, *, words: bool = True) -> Man
             segment.verify(vectors=False)  # else the postings of damaged documents would look sound
             before = record.lexical.files if record.lexical else ()
             record = record.with_lexical(_make(work, segment, new.lexical))
-            work.remove(file.on_disk for file in before if file.on_disk not in committed)
+            alone = (file for file in before if file.on_disk == file.name)  # not in a pack
+            work.remove(file.name for file in alone if file not in committed)
         segments.append(record)
     return replace(new, segments=tuple(segments))
 

@@ -356,7 +356,7 @@ def open_checked(
 def _part_of_pack(pack: memoryview, record: FileRecord) -> memoryview:
     """Cut a file out of its pack; the bytes up to the next file must be 0, as they have no hash."""
     if pack[: files.PACK_ALIGNMENT] != files.pack_header(len(pack)):
-        raise damage(record.on_disk, f"the header of a pack of {len(pack)} bytes", "other bytes")
+        raise damage(record.name, f"the header of a pack of {len(pack)} bytes", "other bytes")
     end = record.offset + record.size_bytes
     if any(pack[end : end + -end % files.PACK_ALIGNMENT]):
         raise damage(record.name, "zeros behind the file", "other bytes")

@@ -113,6 +113,21 @@ def test_damaged_postings_in_a_pack_are_counted_again_and_made_again(tmp_path: P
     assert check(store.path).problems == ()
 
 
+def test_words_made_again_in_a_compaction_leave_the_documents_beside_them(tmp_path: Path) -> None:
+    store = IndexStore.create(tmp_path / "i", EMPTY)
+    with store.writer() as writer:
+        for name in "abc":
+            writer.commit(make_batch(some_documents(300, name), some_vectors(300)))
+    lexical = store.snapshot.manifest.segments[0].lexical
+    assert lexical is not None
+    assert lexical.words is not None
+    damaged(store.path / lexical.words.on_disk, lexical.words.offset + 40)
+    with IndexStore.open(store.path).writer() as writer:
+        writer.compact()
+    assert check(store.path).problems == ()
+    assert IndexStore.open(store.path).snapshot.n_docs == 900
+
+
 def damaged(file: Path, at: int) -> None:
     data = bytearray(file.read_bytes())
     data[at] ^= 1
@@ -144,6 +159,6 @@ def test_every_flip_and_every_cut_of_a_pack_is_reported(tmp_path: Path) -> None:
                 assert len(rows) == 2
                 assert f"seg/{file.name}:lex/" in str(warned[0].message)
                 n_counted += 1
-    assert all(name.startswith(f"seg/{file.name}") for name in named)
+    assert all(name.startswith(f"seg/{file.name}:seg/") for name in named)
     assert len(named) + n_counted == 2 * len(data) + 1
     assert min(len(named), n_counted) > 200
