@@ -192,12 +192,11 @@ class Snapshot:
         anns = [None] * len(self.segments) if exact else self.anns
         apart: list[Part] = list(zip(self.segments, anns, selections, strict=True))
         parts = apart if exact or mask else self._parts_searched
-        best = TopK.empty(len(queries), k)
+        best, several = TopK.empty(len(queries), k), len(apart) > 1
         step = max(1, min(QUERY_BLOCK, MAX_RESULTS_HELD // k))
         for i in range(0, len(queries), step):
             block = slice(i, i + step)
             top, together = best.take(block), queries[block]
-            several = len(self.segments) > 1
             for part in parts:
                 offer_nearest(top, together, *part, self.settings, fill=not several)
             short = top.rows[:, -1] < 0

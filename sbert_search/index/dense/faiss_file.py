@@ -55,7 +55,7 @@ class FaissFile:
         Its lists, codes and links stay in the mapped file (docs/decisions.md: FAISS files are
         mapped).
         """
-        return self._read(mapped=True)
+        return self.read(mapped=True)
 
     def load(self) -> None:
         """Check and parse the file now, not at the first search; warn as `index` does."""
@@ -70,26 +70,20 @@ class FaissFile:
 
     @cached_property
     def centroids(self) -> bytes:
-        """A hash of the centroids of inverted lists; empty for other kinds of index.
+        """A hash of the centroids of inverted lists whose entries can be copied; else empty.
 
-        The segments of an index have the same, since they are filled from one training.
+        The segments of an index have the same, since they are filled from one training. Entries of
+        fast-scan codes cannot be copied one by one.
         """
         faiss, index = import_faiss(), self.index
         if not isinstance(index, faiss.IndexIVF):
             return b""
         quantizer = faiss.downcast_index(index.quantizer)
-        if not isinstance(quantizer, faiss.IndexFlat):
+        lists = faiss.downcast_InvertedLists(index.invlists)
+        if not (isinstance(quantizer, faiss.IndexFlat) and type(lists) is faiss.ArrayInvertedLists):
             return b""
         data = faiss.rev_swig_ptr(quantizer.get_xb(), quantizer.ntotal * quantizer.d)
         return hashlib.sha256(data).digest()
-
-    @property
-    def has_plain_lists(self) -> bool:
-        """Whether each entry of the inverted lists can be copied; not those of fast-scan codes."""
-        faiss, index = import_faiss(), self.index
-        if index is None or not self.centroids:
-            return False
-        return isinstance(faiss.downcast_InvertedLists(index.invlists), faiss.ArrayInvertedLists)
 
     @cached_property
     def entries(self) -> tuple[NDArray[np.int64], NDArray[np.int32]] | None:
@@ -100,7 +94,7 @@ class FaissFile:
         faiss, index = import_faiss(), self.index
         similarity = index is not None and index.metric_type == faiss.METRIC_INNER_PRODUCT
         kinds = (faiss.IndexIVFFlat, faiss.IndexIVFScalarQuantizer)[: 1 + similarity]
-        if not (self.has_plain_lists and isinstance(index, kinds) and self.on_gpu is None):
+        if not (self.centroids and isinstance(index, kinds) and self.on_gpu is None):
             return None
         found = faiss.DirectMap()  # for each position: number of the list << 32 | place in it
         found.set_type(faiss.DirectMap.Array, index.invlists, index.ntotal)
@@ -110,11 +104,8 @@ class FaissFile:
         positions[(sizes.cumsum() - sizes)[lists] + places] = np.arange(index.ntotal)
         return sizes, positions
 
-    def copy(self, *, mapped: bool = False) -> FaissIndex | None:
-        """Read the index again: into memory, so that vectors can be added, or ``mapped``."""
-        return self._read(mapped=mapped)
-
-    def _read(self, *, mapped: bool) -> FaissIndex | None:
+    def read(self, *, mapped: bool) -> FaissIndex | None:
+        """Read the index again, ``mapped`` or into memory to be changed; warn as `index` does."""
         try:
             faiss = import_faiss()
             check_hash(self._view, self.record)
@@ -152,7 +143,7 @@ class JoinedLists:
             lists.push_back(cast("Any", ann.index).invlists)
         self._lists = faiss.VStackInvertedLists(lists.size(), lists.data())
         smallest = min(anns, key=lambda ann: ann.record.size_bytes)
-        self._index = cast("Any", smallest.copy(mapped=True))
+        self._index = cast("Any", smallest.read(mapped=True))
         self.nlist: int = self._index.nlist
         self._numbers = np.arange(len(anns))[:, None] * self.nlist
         self._index.nlist *= len(anns)

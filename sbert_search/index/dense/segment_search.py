@@ -99,11 +99,7 @@ class _Search:
             self.offer(rest, queries[short], plan.fallback)
             top.scores[short], top.rows[short] = rest.scores, rest.rows
 
-    def candidates(
-        self,
-        queries: NDArray[np.float32],
-        plan: Plan,
-    ) -> NDArray[np.int64]:
+    def candidates(self, queries: NDArray[np.float32], plan: Plan) -> NDArray[np.int64]:
         """Find positions as `faiss_file.search` does; on the CPU if the GPU fails."""
         if self.on_gpu is not None:
             try:

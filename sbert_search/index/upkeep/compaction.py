@@ -146,7 +146,7 @@ def _with_dead_of(
 def _trained_before(snapshot: Snapshot) -> tuple[FaissIndex, bytes] | None:
     """Return an emptied copy of a trained FAISS index of a state, and its hash `centroids`."""
     for ann in sorted(filter(None, snapshot.anns), key=lambda ann: ann.record.size_bytes):
-        if (empty := ann.copy()) is not None:
+        if (empty := ann.read(mapped=False)) is not None:
             empty.reset()
             return empty, ann.centroids
     return None
@@ -160,7 +160,7 @@ def _filled_before(
     for older, ann in zip(snapshot.segments, snapshot.anns, strict=True):
         if older.record.docs == segment.record.docs or not ann or ann.index is None:
             continue  # the file of the same segment was dropped since it is damaged
-        if ann.has_plain_lists and ann.centroids == centroids:
+        if centroids and ann.centroids == centroids:
             positions = segment.positions(older.rows)
             if (positions >= 0).any():
                 filled.append((ann.index, positions))

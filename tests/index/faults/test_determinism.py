@@ -43,6 +43,7 @@ def test_no_answer_depends_on_threads_batches_or_restarts(
             writer.commit(make_batch(some_documents(3000), some_vectors(3000, DIM)))
             writer.compact()
             writer.commit(make_batch(some_documents(200, "e"), some_vectors(200, DIM, 2)))
+            writer.settle()
             writer.delete([f"d{i}" for i in range(0, 3000, 7)])
     runs = [threads for threads in THREADS for _ in range(RESTARTS)]
     with ThreadPoolExecutor(2) as pool:

@@ -243,7 +243,7 @@ def _centroids(store: IndexStore) -> np.ndarray[tuple[int, ...], np.dtype[np.flo
     faiss = faiss_runtime.import_faiss()
     [found] = store.snapshot.anns
     assert found is not None
-    copy = found.copy()
+    copy = found.read(mapped=False)
     index = faiss.downcast_index(copy)
     centroids: np.ndarray[tuple[int, ...], np.dtype[np.float32]]
     centroids = index.quantizer.reconstruct_n(0, index.nlist)
