@@ -155,7 +155,7 @@ class PartWriter:
     def settle(self) -> bool:
         """Merge segments and tombstones after an update; return whether anything was rewritten."""
         groups = merge_policy.groups_after_update(self.snapshot, self._n_shards)
-        lacks_ann = merge_policy.lacks_ann(self.snapshot.manifest, self._n_shards)
+        lacks_ann = merge_policy.update_lacks_ann(self.snapshot.manifest, self._n_shards)
         many_tombstones = len(self.snapshot.manifest.tombstones) > merge_policy.MAX_TOMBSTONES
         if not (groups or lacks_ann or many_tombstones):
             return False

@@ -14,8 +14,8 @@ replaced document; the other rows are live. An update ends with these merges:
 - If more than 1 % of the rows, or 50,000, are outside FAISS files, the segments after the last one
   that has a FAISS file are merged. This merge goes back by the same rule, also over segments that
   have FAISS files. All segments without a FAISS file then get one, filled from the trained index of
-  the others; the first one is trained. An index with fewer than 50,000 rows gets no FAISS file. For
-  one of n shards, both limits are 50,000 / n.
+  the others; the first one is trained. An index with fewer than 50,000 rows, or too few to train,
+  gets no FAISS file. For one of n shards, both limits are 50,000 / n.
 
 A merged segment has at most a million rows. Only segments with vectors in the same sets are merged,
 so that a migration embeds no row twice.
@@ -93,6 +93,13 @@ def lacks_ann(manifest: Manifest, n_shards: int = 1) -> bool:
     return not manifest.settings.spec.is_flat and n_rows >= least and much
 
 
+def update_lacks_ann(manifest: Manifest, n_shards: int) -> bool:
+    """Whether an update makes FAISS files: `lacks_ann`, and there are enough rows to train."""
+    n_rows = sum(segment.n_rows for segment in manifest.segments)
+    trains = manifest.faiss_files or n_rows >= manifest.settings.spec.min_training_rows
+    return bool(trains) and lacks_ann(manifest, n_shards)
+
+
 def groups_for_compaction(snapshot: Snapshot) -> list[Group]:
     """Choose groups that leave one segment per million live rows and no dead rows."""
     parts = _parts(snapshot)
@@ -122,7 +129,7 @@ def groups_after_update(snapshot: Snapshot, n_shards: int = 1) -> list[Group]:
     parts = _parts(snapshot)
     tail = max([i + 1 for i, part in enumerate(parts) if part.has_ann], default=0)
     small = [i for i in range(tail, len(parts)) if parts[i].n_live <= SEGMENT_ROWS // 2]
-    if lacks_ann(snapshot.manifest, n_shards):
+    if update_lacks_ann(snapshot.manifest, n_shards):
         start = _tier(parts, tail, first=0)
     elif len(small) > MAX_SEGMENTS:
         start = _tier(parts, len(parts) - 1, first=tail)

@@ -113,6 +113,18 @@ def small_ann(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_ann")
+def test_updates_do_not_merge_all_rows_while_there_are_too_few_to_train(tmp_path: Path) -> None:
+    settings = VectorSettings(dim=8, spec=IndexSpec(factory="IVF16,Flat"))
+    store = IndexStore.create(tmp_path / "i", Manifest.new(settings))
+    put(store, 500, "a")
+    put(store, 20, "b")
+    assert sizes(store) == [500, 20]
+    put(store, 104, "c")  # 624 = 16 lists of 39 rows
+    assert sizes(store) == [624]
+    assert store.snapshot.anns[0] is not None
+
+
+@pytest.mark.usefixtures("small_ann")
 @pytest.mark.parametrize("factory", ["HNSW16", "IVF8,Flat", "HNSW16,SQ8", "RR8,IVF8,SQ8"])
 def test_new_rows_get_a_faiss_file_of_their_own_from_the_training_that_is_there(
     tmp_path: Path, factory: str, monkeypatch: pytest.MonkeyPatch
