@@ -110,13 +110,16 @@ class FaissFile:
             faiss = import_faiss()
             check_hash(self._view, self.record)
             data = np.frombuffer(self._view, np.uint8)
+            # Tables of PQ distances are no part of the file, and may be far larger than a small one.
+            flags = faiss.IO_FLAG_SKIP_PRECOMPUTE_TABLE
             with limited_to_file(len(data)):
                 if mapped:
                     reader = faiss.ZeroCopyIOReader(faiss.swig_ptr(data), len(data))
-                    index = faiss.read_index(reader)
+                    index = faiss.read_index(reader, flags)
                     index.referenced_objects = [data]  # keeps the file mapped while the index lives
                 else:
-                    index = faiss.read_index(faiss.PyCallbackIOReader(_Reader(self._view)))
+                    reader = faiss.PyCallbackIOReader(_Reader(self._view))
+                    index = faiss.read_index(reader, flags)
             if (index.ntotal, index.d) != self._shape:
                 raise CorruptIndex(self.record.name, f"{self._shape}", f"{(index.ntotal, index.d)}")
             _require_known_kind(index, self.record.name)
