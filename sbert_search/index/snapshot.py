@@ -193,13 +193,14 @@ class Snapshot:
         apart: list[Part] = list(zip(self.segments, anns, selections, strict=True))
         parts = apart if exact or mask else self._parts_searched
         best, several = TopK.empty(len(queries), k), len(apart) > 1
+        needed = min(k, mask.n_rows if mask else self.n_rows)
         step = max(1, min(QUERY_BLOCK, MAX_RESULTS_HELD // k))
         for i in range(0, len(queries), step):
             block = slice(i, i + step)
             top, together = best.take(block), queries[block]
             for part in parts:
                 offer_nearest(top, together, *part, self.settings, fill=not several)
-            short = top.rows[:, -1] < 0
+            short = top.rows[:, needed - 1] < 0
             if several and any(anns) and short.any():
                 rest = TopK.empty(int(short.sum()), k)
                 for part in apart:

@@ -110,7 +110,7 @@ class FaissFile:
             faiss = import_faiss()
             check_hash(self._view, self.record)
             data = np.frombuffer(self._view, np.uint8)
-            # Tables of PQ distances are no part of the file, and may be far larger than a small one.
+            # Tables of PQ distances are not in the file, and may be far larger than it.
             flags = faiss.IO_FLAG_SKIP_PRECOMPUTE_TABLE
             with limited_to_file(len(data)):
                 if mapped:
