@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from sbert_search.index.dense import segment_search as single_query
+from sbert_search.index.dense.exact import offer_nearest
 from sbert_search.index.dense.faiss_file import JoinedLists
 from sbert_search.index.dense.segment_search import SingleQuerySearch
 from sbert_search.index.settings import IndexSpec
@@ -177,6 +178,23 @@ def test_segments_fill_up_the_result_together(
     for queries in (QUERIES[:1], QUERIES):  # the lists have fewer rows than are asked for
         found, expected = (snapshot.search(queries, 2_000, exact=exact) for exact in (False, True))
         np.testing.assert_array_equal(found, expected)
+
+
+def test_no_second_search_looks_for_more_rows_than_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshot = tiers(tmp_path, IndexSpec(factory="IVF16,Flat", nprobe=16))
+    filled: list[bool] = []
+
+    def counted(*arguments: Any, fill: bool = True) -> None:
+        filled.append(fill)
+        offer_nearest(*arguments, fill=fill)
+
+    monkeypatch.setattr("sbert_search.index.snapshot.offer_nearest", counted)
+    rows = snapshot.search(QUERIES, N * 2)[1]
+    assert (rows >= 0).sum(axis=1).tolist() == [snapshot.n_rows] * len(QUERIES)
+    assert filled
+    assert not any(filled)
 
 
 def test_a_query_that_faiss_cannot_fill_goes_the_long_way(
