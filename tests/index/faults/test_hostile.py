@@ -204,7 +204,7 @@ def test_strange_faiss_files_are_made_again_without_being_read(
     other.add(some_vectors(600))
     with_faiss_file(index, other)
     store = IndexStore.open(index)
-    monkeypatch.setattr(faiss_file.FaissFile, "_read", lambda *_, **__: pytest.fail("it was read"))
+    monkeypatch.setattr(faiss_file.FaissFile, "read", lambda *_, **__: pytest.fail("it was read"))
     with store.writer() as writer:
         writer.compact(retrain=True)
     monkeypatch.undo()
