@@ -75,6 +75,7 @@ def _libc() -> ctypes.CDLL:
 
 
 _READING = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
+PACK_ALIGNMENT = 64  # the files in a pack begin at multiples of so many bytes
 BUFFER_BYTES = 1 << 20  # small writes are buffered up to this size; larger writes are split
 
 
@@ -163,15 +164,19 @@ class NewFile(RawIOBase):
 
     Its bytes are durable once the context exits without an error; its name, once the caller has
     called `Disk.fsync_folder`. After an exception the partial file stays for a later clean-up.
+
+    With a ``pack``, the bytes are appended to the pack instead, once the context exits; ``offset``
+    is then the position of the first one.
     """
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
-        self.n_bytes = 0
+    def __init__(self, place: Place, pack: bytearray | None = None) -> None:
+        self.place, self._pack = place, pack
+        self.n_bytes = self.offset = 0
         self._buffer = bytearray()
         self._hash = xxhash.xxh3_128()
-        self._fd = disk.open_new(place)
-        self._identity = identity_of(os.fstat(self._fd))
+        if pack is None:
+            self._fd = disk.open_new(place)
+            self._identity = identity_of(os.fstat(self._fd))
 
     @property
     def digest(self) -> str:
@@ -198,7 +203,7 @@ class NewFile(RawIOBase):
         view = memoryview(data).cast("B")
         self._hash.update(view)
         self.n_bytes += len(view)
-        if len(self._buffer) + len(view) < BUFFER_BYTES:
+        if len(self._buffer) + len(view) < BUFFER_BYTES or self._pack is not None:
             self._buffer += view
         else:
             self._write_through(self._buffer)
@@ -223,12 +228,21 @@ class NewFile(RawIOBase):
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
-            if kind is None:
+            if self._pack is not None and kind is None:
+                self.offset = len(self._pack)
+                self._pack += self._buffer + bytes(-len(self._buffer) % PACK_ALIGNMENT)
+            elif kind is None:
                 self._write_through(self._buffer)
                 disk.fsync(self._fd)
         finally:
-            os.close(self._fd)
+            if self._pack is None:
+                os.close(self._fd)
             super().close()
+
+
+def pack_header(n_bytes: int) -> bytes:
+    """Return the first bytes of a pack of a size; they state the size, as no hash covers it."""
+    return b"SBSPACK1" + n_bytes.to_bytes(8, "little") + bytes(PACK_ALIGNMENT - 16)
 
 
 def write_new(place: Place, data: bytes | memoryview) -> NewFile:

@@ -121,6 +121,9 @@ class Folder:
                     pass
             yield twin
         finally:
+            twin._kept = (
+                None  # a later access opens the sub-folder, not what has its number by then
+            )
             for fd in kept.values():
                 os.close(fd)
 

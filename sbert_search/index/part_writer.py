@@ -37,6 +37,11 @@ if TYPE_CHECKING:
     from sbert_search.embed.pipeline import EmbeddedBatch
 
 
+def _bytes_of(batch: EmbeddedBatch[object]) -> int:
+    """Estimate the bytes of a segment of a batch."""
+    return batch.vectors.nbytes + 2 * sum(len(document.full_text) for document in batch.documents)
+
+
 class BlankDocuments(Protocol):
     """New documents that have an id and a vector, but no text."""
 
@@ -98,7 +103,10 @@ class PartWriter:
                 build=cursor or old.build,
                 next_row=max(old.next_row, next_row),
             )
-            new = self._with_batch(work, new, batch, rows, extends=extends) if batch else new
+            if batch:
+                is_update = cursor is None
+                with work.packed(_bytes_of(batch)) if is_update else contextlib.nullcontext():
+                    new = self._with_batch(work, new, batch, rows, extends=extends)
             work.commit(new)
         if committed:
             committed()
@@ -118,8 +126,7 @@ class PartWriter:
                     prefetch(documents.parts(first_row, old.settings))
                 ) as parts:
                     segment = write_segment(
-                        work.folder,
-                        work.new_number(),
+                        work,
                         parts,
                         table=ids.make_table(documents.id_hashes, rows, documents.contents),
                         n_rows=n_rows,
@@ -128,7 +135,7 @@ class PartWriter:
                 if old.lexical:
                     postings = [(Postings.of_blank(n_rows), None)]
                     words = [WordList.of(Counter())] if lists_words(n_rows) else None
-                    lexical = write_lexical(work.folder, work.new_number(), postings, words)
+                    lexical = write_lexical(work, postings, words)
                     segment = segment.with_lexical(lexical)
                 segments = (*old.segments, segment)
                 new = dataclasses.replace(new, segments=segments, next_row=first_row + n_rows)
@@ -148,7 +155,7 @@ class PartWriter:
     def settle(self) -> bool:
         """Merge segments and tombstones after an update; return whether anything was rewritten."""
         groups = merge_policy.groups_after_update(self.snapshot, self._n_shards)
-        lacks_ann = merge_policy.lacks_ann(self.snapshot.manifest, self._n_shards)
+        lacks_ann = merge_policy.update_lacks_ann(self.snapshot.manifest, self._n_shards)
         many_tombstones = len(self.snapshot.manifest.tombstones) > merge_policy.MAX_TOMBSTONES
         if not (groups or lacks_ann or many_tombstones):
             return False
@@ -230,8 +237,8 @@ class PartWriter:
         """Run a transaction, then remove the files that only the old state used."""
         with self._transaction() as work:
             yield work
-        needed = {file.name for file in self.snapshot.manifest.files}
-        work.remove(f.name for f in work.old.files if f.name not in needed)
+        needed = {file.on_disk for file in self.snapshot.manifest.files}
+        work.remove(sorted({file.on_disk for file in work.old.files} - needed))
 
     def _with_batch(
         self,
@@ -271,7 +278,8 @@ class PartWriter:
             yield work
         if work.committed:
             try:
-                self.snapshot = Snapshot(work.folder, work.committed, self.snapshot)
+                folder = self._held_folder.folder
+                self.snapshot = Snapshot(folder, work.committed, self.snapshot)
             except FileNotFoundError as error:
                 raise IndexStoreError(
                     f"{self.snapshot.path}: the commit is done, but another program has removed "

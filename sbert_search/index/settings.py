@@ -22,8 +22,8 @@ from sbert_search.config import require_types, unknown_name
 from sbert_search.declared import Bounds, check
 from sbert_search.errors import ConfigError
 
-# A segment (a set of consecutive rows) with fewer rows gets no FAISS index, since an exact scan of
-# the rows is faster than loading a graph. In one of n shards, the limit is 50,000 / n rows.
+# An index with fewer rows gets no FAISS files, since an exact scan is faster than loading a graph.
+# In one of n shards, the limit is 50,000 / n rows.
 MIN_ANN_ROWS = 50_000
 TRAINING_ROWS_PER_LIST = 39  # FAISS warns if k-means has fewer training vectors per centroid
 

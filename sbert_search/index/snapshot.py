@@ -39,7 +39,7 @@ from sbert_search.index.storage.segments import Segment, open_checked
 from sbert_search.records import Document, MetadataValue, Where
 
 if TYPE_CHECKING:
-    from sbert_search.index.dense.segment_search import SingleQuerySearch
+    from sbert_search.index.dense.segment_search import Part, SingleQuerySearch
     from sbert_search.index.shards.manifest import ShardManifest
 
 COLUMNS_KEPT = 4  # metadata columns whose values are cached, 16 bytes for each value of a document
@@ -190,27 +190,42 @@ class Snapshot:
                 return nearest
         selections = mask.selections if mask else self._selections
         anns = [None] * len(self.segments) if exact else self.anns
-        best = TopK.empty(len(queries), k)
+        apart: list[Part] = list(zip(self.segments, anns, selections, strict=True))
+        parts = apart if exact or mask else self._parts_searched
+        best, several = TopK.empty(len(queries), k), len(apart) > 1
+        needed = min(k, mask.n_rows if mask else self.n_rows)
         step = max(1, min(QUERY_BLOCK, MAX_RESULTS_HELD // k))
         for i in range(0, len(queries), step):
             block = slice(i, i + step)
-            top = best.take(block)
-            for segment, ann, selection in zip(self.segments, anns, selections, strict=True):
-                offer_nearest(top, queries[block], segment, ann, selection, self.settings)
+            top, together = best.take(block), queries[block]
+            for part in parts:
+                offer_nearest(top, together, *part, self.settings, fill=not several)
+            short = top.rows[:, needed - 1] < 0
+            if several and any(anns) and short.any():
+                rest = TopK.empty(int(short.sum()), k)
+                for part in apart:
+                    offer_nearest(rest, together[short], *part, self.settings)
+                top.scores[short], top.rows[short] = rest.scores, rest.rows
         return best.scores, best.rows
 
     @cached_property
-    def _single_query(self) -> SingleQuerySearch | None:
-        """A faster search for one query without a filter.
+    def _parts_searched(self) -> list[Part]:
+        """What a search without a filter searches."""
+        parts: list[Part] = list(zip(self.segments, self.anns, self._selections, strict=True))
+        if sum(map(bool, self.anns)) < 2:
+            return parts
+        from sbert_search.index.dense.segment_search import joined
 
-        None: there is no segment, or a segment has dead rows, has no FAISS file or is searched on
-        a GPU.
-        """
-        if not all(self.anns) or any(selection is not None for selection in self._selections):
+        return joined(parts)
+
+    @cached_property
+    def _single_query(self) -> SingleQuerySearch | None:
+        """A faster search for one query without a filter; None without FAISS files or on a GPU."""
+        if not any(self.anns):
             return None
         from sbert_search.index.dense.segment_search import SingleQuerySearch
 
-        return SingleQuerySearch.of(self.segments, self.anns, self.settings)
+        return SingleQuerySearch.of(self._parts_searched, self.settings)
 
     def fetch(self, rows: Sequence[int] | NDArray[np.int64]) -> list[StoredPassage]:
         """Read passages with their documents, in the order of ``rows``."""

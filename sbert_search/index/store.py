@@ -190,7 +190,7 @@ class IndexStore:
                 newest.part_folders, newest.parts, held.parts, strict=True
             ):
                 with naming_shard(name):
-                    require_files(folder.folder, part.manifest)
+                    require_files(folder.kept, part.manifest)
                 remove_unreferenced(folder, part.manifest)
             yield IndexWriter(newest, held, self._move)
 
@@ -291,10 +291,10 @@ def holding_lock(path: Path, wait_s: float, kind: type[H]) -> Iterator[H]:
             folder, lock = take_lock(stack, path, wait_s)
             _add_folders(folder)  # a program that copies only files leaves out an empty folder
             # If another program replaces a sub-folder, it is noticed, as the inode stays in use.
-            stack.enter_context(folder.kept_open(FOLDERS))
+            kept = stack.enter_context(folder.kept_open(FOLDERS))
         except OSError as error:
             raise IndexStoreError(f"{path} cannot be written: {error}.") from error
-        yield kind(folder, lock)
+        yield kind(folder, lock, kept)
 
 
 def take_lock(stack: contextlib.ExitStack, path: Path, wait_s: float) -> tuple[Folder, locks.Lock]:

@@ -75,6 +75,19 @@ def test_a_listing_tells_files_from_links_and_folders(folder: Folder, tmp_path: 
     assert folder.listing("seg") == {}
 
 
+def test_a_kept_sub_folder_is_opened_again_after_its_context(
+    folder: Folder, tmp_path: Path
+) -> None:
+    files.write_new(folder / "seg/a", b"1")
+    with folder.kept_open(["seg"]) as opened:
+        pass
+    another = os.open(tmp_path, os.O_RDONLY)  # gets the number of the descriptor of seg
+    try:
+        assert bytes(files.map_file(opened / "seg/a")) == b"1"
+    finally:
+        os.close(another)
+
+
 def test_one_descriptor_is_held_and_given_back(tmp_path: Path) -> None:
     held = Path("/proc/self/fd") if Path("/proc/self/fd").is_dir() else Path("/dev/fd")
     (tmp_path / "seg").mkdir()

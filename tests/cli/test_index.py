@@ -232,7 +232,7 @@ def test_a_deletion_counts_from_what_others_left(index: Path) -> None:
 
 
 def test_info_says_how_an_index_is_searched(corpus: Path, tmp_path: Path) -> None:
-    for spec, shown in (("Flat", "exact scan\n"), ("HNSW32", "a segment below 50,000 passages")):
+    for spec, shown in (("Flat", "exact scan\n"), ("HNSW32", "an index below 50,000 passages")):
         out = tmp_path / spec
         assert build(corpus, "--spec", spec, "--out", out).code == 0
         assert shown in sbert_search("index", "info", out).out

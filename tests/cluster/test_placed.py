@@ -24,7 +24,7 @@ from sbert_search.index.settings import IndexSpec
 from sbert_search.index.shards.manifest import shard_of
 from sbert_search.index.shards.opening import open_snapshot
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.index.upkeep import compaction, merge_policy
+from sbert_search.index.upkeep import merge_policy
 from sbert_search.records import Query
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.options import SearchMode, SearchOptions
@@ -150,8 +150,7 @@ def test_a_process_that_forgets_the_commit_at_once_is_lost(
 def with_faiss(out: Path) -> Index:
     """Build an index of two shards, each of which has a FAISS file."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (compaction, merge_policy):
-            patch.setattr(module, "MIN_ANN_ROWS", 50)
+        patch.setattr(merge_policy, "MIN_ANN_ROWS", 50)
         settings = BuildSettings(spec=IndexSpec(factory="HNSW16"))
         rows = some_rows(400)
         return Index.build(rows, out=out, model=MODEL, n_shards=2, settings=settings)

@@ -18,7 +18,7 @@ from sbert_search.errors import IndexStoreError
 from sbert_search.index.building.build import BuildSettings
 from sbert_search.index.index import Index
 from sbert_search.index.settings import IndexSpec
-from sbert_search.index.upkeep import compaction, merge_policy
+from sbert_search.index.upkeep import merge_policy
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.options import SearchMode
 from sbert_search.search.results import Hits
@@ -118,8 +118,7 @@ def test_children_of_a_process_that_searched_by_faiss_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: int
 ) -> None:
     """FAISS's own threads are not there: a lone query and several are refused alike."""
-    for module in (compaction, merge_policy):
-        monkeypatch.setattr(module, "MIN_ANN_ROWS", 500)
+    monkeypatch.setattr(merge_policy, "MIN_ANN_ROWS", 500)
     rows = [{"_id": str(i), "text": f"w{i % 7} w{i}"} for i in range(1_000)]
     settings = BuildSettings(spec=IndexSpec(factory="HNSW16"))
     engine = SearchEngine(small_index(tmp_path, rows, settings=settings), HashingEmbedder())

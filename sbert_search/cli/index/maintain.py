@@ -205,7 +205,7 @@ def _lexical_text(settings: LexicalSettings | None) -> str:
 
 
 def _approximate_text(report: IndexInfo) -> str:
-    return f"{report.factory} (a segment below {MIN_ANN_ROWS:,} passages: exact scan)"
+    return f"{report.factory} (an index below {MIN_ANN_ROWS:,} passages: exact scan)"
 
 
 def _long_texts(report: IndexInfo) -> str:

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.base import files
 from sbert_search.base.progress import note, progress
 from sbert_search.embed.arguments import EmbedderOptions, ModelLike
 from sbert_search.embed.delegation import LazyEmbedder
@@ -43,6 +42,7 @@ from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage import segments as npy
 from sbert_search.index.storage.manifest import (
     FIRST_SET,
+    FileRecord,
     Filling,
     Manifest,
     SegmentRecord,
@@ -50,7 +50,7 @@ from sbert_search.index.storage.manifest import (
     VectorSettings,
 )
 from sbert_search.index.storage.rows import read_passages
-from sbert_search.index.storage.segment_writer import as_stored, record_of
+from sbert_search.index.storage.segment_writer import as_stored
 from sbert_search.index.storage.segments import Segment, open_checked
 from sbert_search.index.storage.transaction import Transaction
 from sbert_search.index.store import IndexStore
@@ -596,20 +596,19 @@ def _extended(
     settings = work.old.vectors[name]
     max_norm = max(begun.max_norm if begun else 0.0, *map(largest_norm, parts))
     n_rows = sum(map(len, parts))
-    place = work.folder / f"seg/{work.new_number():06d}.vec.npy"
     is_whole = n_rows + (begun.n_rows if begun else 0) == record.n_rows
     earlier = _pieces(work, begun, settings) if is_whole and begun else []
-    with files.NewFile(place) as file:
+    with work.new_file(f"seg/{work.new_number():06d}.vec.npy") as file:
         shape = (record.n_rows if is_whole else n_rows, settings.dim)
         file.write(npy.header(settings.dtype, shape))
         for part in (*earlier, *parts):
             file.write(np.ascontiguousarray(part))
     if is_whole:
-        return VectorFiles(file=record_of(file), max_norm=max_norm)
+        return VectorFiles(file=FileRecord.of(file), max_norm=max_norm)
     return Filling(
         vectors=name,
         docs=record.docs.name,
-        pieces=(*(begun.pieces if begun else ()), record_of(file)),
+        pieces=(*(begun.pieces if begun else ()), FileRecord.of(file)),
         rows=(*(begun.rows if begun else ()), n_rows),
         max_norm=max_norm,
     )

@@ -129,10 +129,13 @@ def offer_nearest(
     ann: FaissFile | None,
     selection: Selection | None,
     settings: VectorSettings,
+    *,
+    fill: bool = True,
 ) -> None:
     """Offer the best rows of a segment to `top`, by its FAISS file or, without one, by a scan.
 
-    The queries are normalised for cosine.
+    The queries are normalised for cosine. ``fill``: search again if FAISS finds fewer than k rows;
+    other segments may have enough.
     """
     if ann is None or ann.index is None:
         scan(
@@ -147,7 +150,7 @@ def offer_nearest(
         return
     from sbert_search.index.dense.segment_search import offer_approximate
 
-    offer_approximate(top, queries, segment, ann.index, selection, settings, ann.on_gpu)
+    offer_approximate(top, queries, segment, ann.index, selection, settings, ann.on_gpu, fill=fill)
 
 
 def scan(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.base import files, memory
-from sbert_search.base.folders import Folder
+from sbert_search.base import memory
 from sbert_search.base.progress import Advance, note, progress
 from sbert_search.errors import ConfigError
 from sbert_search.index.dense import faiss_gpu
@@ -17,12 +17,18 @@ from sbert_search.index.dense.faiss_runtime import FaissIndex, import_faiss, sin
 from sbert_search.index.norms import Vectors
 from sbert_search.index.settings import IndexSpec
 from sbert_search.index.storage.manifest import FileRecord, Metric, VectorSettings
-from sbert_search.index.storage.segment_writer import record_of
+
+if TYPE_CHECKING:
+    from sbert_search.index.storage.transaction import Transaction
 
 ADD_ROWS = 16_384  # vectors added to FAISS at a time
 ROWS_PER_LIST = 64  # training vectors per centroid; more take time and hardly improve recall
 ROWS_FOR_CODES = 65_536  # training vectors for PQ codes: 256 for each of 256 codewords
 LIST_GROWTH = 1.5  # peak memory of inverted lists while they grow, relative to their final size
+
+# A filled index with inverted lists, and the position of each of its vectors in another index; -1:
+# the other one lacks it. Both have the same training.
+Filled: TypeAlias = tuple[FaissIndex, NDArray[np.int64]]
 
 
 def build_bytes(spec: IndexSpec, n_rows: int, dim: int) -> int:
@@ -119,50 +125,88 @@ def train_on(index: FaissIndex, vectors: NDArray[np.float32]) -> None:
         index.train(vectors)
 
 
-def fill(begun: FaissIndex, vectors: Vectors, advance: Advance = lambda n: None) -> FaissIndex:
-    """Add the vectors (n_rows, dim) that a trained index does not hold yet.
+def fill(
+    empty: FaissIndex,
+    vectors: Vectors,
+    advance: Advance = lambda n: None,
+    filled: Sequence[Filled] = (),
+) -> FaissIndex:
+    """Add vectors (n_rows, dim) to a copy of a trained, empty index.
 
-    If the index is empty, a copy of it is filled, since other segments need the empty index too. An
-    index that holds the first vectors is changed in place, since a copy may not fit into memory.
+    Those that the indexes ``filled`` hold are copied from their inverted lists, which is much
+    faster: the lists nearest to a vector are not looked up again.
     """
     faiss = import_faiss()
-    index = begun
-    if not begun.ntotal:  # `clone_index` cannot copy every kind of index, such as RaBitQfs
-        index = faiss.deserialize_index(faiss.serialize_index(begun))
-    advance(index.ntotal)
+    # `clone_index` cannot copy every kind of index, such as RaBitQfs.
+    index = faiss.deserialize_index(faiss.serialize_index(empty))
     _reserve(index, len(vectors))
-    for start in range(index.ntotal, len(vectors), ADD_ROWS):
-        block = np.ascontiguousarray(vectors[start : start + ADD_ROWS], dtype=np.float32)
-        index.add(block)
-        advance(len(block))
+    copied = np.zeros(len(vectors), bool)
+    for _, positions in filled:
+        copied[positions[positions >= 0]] = True
+    if filled:
+        _copy_lists(index, filled)
+        index.ntotal = int(np.count_nonzero(copied))
+        advance(index.ntotal)
+    rest = np.flatnonzero(~copied)
+    for start in range(0, len(rest), ADD_ROWS):
+        at = rest[start : start + ADD_ROWS]
+        block = np.ascontiguousarray(vectors[at[0] : at[-1] + 1], dtype=np.float32)
+        if filled:
+            index.add_with_ids(block[at - at[0]], at)
+        else:
+            index.add(block)
+        advance(len(at))
     return index
 
 
-def write(folder: Folder, number: int, begun: FaissIndex, vectors: Vectors) -> FileRecord:
-    """Fill a trained index with a segment's vectors, on a GPU if possible, and write a file."""
+def _copy_lists(index: FaissIndex, filled: Sequence[Filled]) -> None:
+    """Copy the entries of inverted lists, with the positions that they have in the new index."""
+    faiss = import_faiss()
+    for number in range(index.nlist):
+        for source, positions in filled:
+            lists = source.invlists
+            if n_entries := lists.list_size(number):
+                at = positions[faiss.rev_swig_ptr(lists.get_ids(number), n_entries)]
+                codes = faiss.rev_swig_ptr(lists.get_codes(number), n_entries * lists.code_size)
+                codes = codes.reshape(n_entries, -1)[at >= 0]
+                at = at[at >= 0]
+                index.invlists.add_entries(
+                    number, len(at), faiss.swig_ptr(at), faiss.swig_ptr(codes)
+                )
+
+
+def write(
+    work: Transaction,
+    empty: FaissIndex,
+    vectors: Vectors,
+    filled: Sequence[Filled] = (),
+) -> FileRecord:
+    """Fill a copy of a trained, empty index, and write it to a file.
+
+    A GPU fills it if possible, unless inverted lists can be copied from the indexes ``filled``.
+    """
     faiss = import_faiss()
     with progress("Building the search index", len(vectors), "vectors") as advance:
-        device = faiss_gpu.gpu_for(begun, len(vectors))
-        index = faiss_gpu.fill(device, begun, vectors, advance) if device else None
+        device = None if filled else faiss_gpu.gpu_for(empty, len(vectors))
+        index = faiss_gpu.fill(device, empty, vectors, advance) if device else None
         if index is None:
-            index = fill(begun, vectors, advance)
-    with files.NewFile(folder / f"ann/{number:06d}.faiss") as file:
+            index = fill(empty, vectors, advance, filled)
+    with work.new_file(f"ann/{work.new_number():06d}.faiss") as file:
         faiss.write_index(index, faiss.PyCallbackIOWriter(file.write))
-    return record_of(file)
+    return FileRecord.of(file)
 
 
 def _reserve(index: FaissIndex, n_rows: int) -> None:
-    """Allocate memory for all vectors of an HNSW graph at once; growing may need twice the memory.
+    """Allocate memory for all vectors of an empty HNSW graph, since growing may need twice as much.
 
-    The codes are in a C++ ``std::vector``. The second resize restores its length; its capacity
-    stays.
+    The codes are in a C++ ``std::vector``. The second resize empties it; its capacity stays.
     """
     faiss = import_faiss()
     inner = faiss.downcast_index(index)
     if isinstance(inner, faiss.IndexHNSW):
         storage = faiss.downcast_index(inner.storage)
         storage.codes.resize(n_rows * storage.code_size)
-        storage.codes.resize(index.ntotal * storage.code_size)
+        storage.codes.resize(0)
 
 
 def _evenly(samples: Sequence[Vectors], count: int) -> NDArray[np.float32]:

@@ -7,10 +7,12 @@ before FAISS parses them. A position is the index of a vector in its segment.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import warnings
+from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,7 +55,7 @@ class FaissFile:
         Its lists, codes and links stay in the mapped file (docs/decisions.md: FAISS files are
         mapped).
         """
-        return self._read(mapped=True)
+        return self.read(mapped=True)
 
     def load(self) -> None:
         """Check and parse the file now, not at the first search; warn as `index` does."""
@@ -66,22 +68,58 @@ class FaissFile:
 
         return None if self.index is None else faiss_gpu.load(self.index)
 
-    def copy(self) -> FaissIndex | None:
-        """Read the index into memory, so that vectors can be added; fail as `index` does."""
-        return self._read(mapped=False)
+    @cached_property
+    def centroids(self) -> bytes:
+        """A hash of the centroids of inverted lists whose entries can be copied; else empty.
 
-    def _read(self, *, mapped: bool) -> FaissIndex | None:
+        The segments of an index have the same, since they are filled from one training. Entries of
+        fast-scan codes cannot be copied one by one.
+        """
+        faiss, index = import_faiss(), self.index
+        if not isinstance(index, faiss.IndexIVF):
+            return b""
+        quantizer = faiss.downcast_index(index.quantizer)
+        lists = faiss.downcast_InvertedLists(index.invlists)
+        if not (isinstance(quantizer, faiss.IndexFlat) and type(lists) is faiss.ArrayInvertedLists):
+            return b""
+        data = faiss.rev_swig_ptr(quantizer.get_xb(), quantizer.ntotal * quantizer.d)
+        return hashlib.sha256(data).digest()
+
+    @cached_property
+    def entries(self) -> tuple[NDArray[np.int64], NDArray[np.int32]] | None:
+        """The length of each inverted list, and the position of each entry, list by list.
+
+        None if `JoinedLists` cannot take the file: codes must not depend on the centroids' numbers.
+        """
+        faiss, index = import_faiss(), self.index
+        similarity = index is not None and index.metric_type == faiss.METRIC_INNER_PRODUCT
+        kinds = (faiss.IndexIVFFlat, faiss.IndexIVFScalarQuantizer)[: 1 + similarity]
+        if not (self.centroids and isinstance(index, kinds) and self.on_gpu is None):
+            return None
+        found = faiss.DirectMap()  # for each position: number of the list << 32 | place in it
+        found.set_type(faiss.DirectMap.Array, index.invlists, index.ntotal)
+        lists, places = np.divmod(faiss.vector_to_array(found.array), 1 << 32)
+        sizes = np.bincount(lists, minlength=index.nlist)
+        positions = np.empty(index.ntotal, np.int32)
+        positions[(sizes.cumsum() - sizes)[lists] + places] = np.arange(index.ntotal)
+        return sizes, positions
+
+    def read(self, *, mapped: bool) -> FaissIndex | None:
+        """Read the index again, ``mapped`` or into memory to be changed; warn as `index` does."""
         try:
             faiss = import_faiss()
             check_hash(self._view, self.record)
             data = np.frombuffer(self._view, np.uint8)
+            # Tables of PQ distances are not in the file, and may be far larger than it.
+            flags = faiss.IO_FLAG_SKIP_PRECOMPUTE_TABLE
             with limited_to_file(len(data)):
                 if mapped:
                     reader = faiss.ZeroCopyIOReader(faiss.swig_ptr(data), len(data))
-                    index = faiss.read_index(reader)
+                    index = faiss.read_index(reader, flags)
                     index.referenced_objects = [data]  # keeps the file mapped while the index lives
                 else:
-                    index = faiss.read_index(faiss.PyCallbackIOReader(_Reader(self._view)))
+                    reader = faiss.PyCallbackIOReader(_Reader(self._view))
+                    index = faiss.read_index(reader, flags)
             if (index.ntotal, index.d) != self._shape:
                 raise CorruptIndex(self.record.name, f"{self._shape}", f"{(index.ntotal, index.d)}")
             _require_known_kind(index, self.record.name)
@@ -89,6 +127,51 @@ class FaissFile:
         except (ConfigError, CorruptIndex, RuntimeError) as error:
             warnings.warn(f"Searching without {self.record.name}: {error}", stacklevel=3)
             return None
+
+
+class JoinedLists:
+    """Inverted lists of files with the same centroids and with `entries`: one call searches all.
+
+    Positions in the second file follow those in the first, and so on.
+    """
+
+    def __init__(self, anns: Sequence[FaissFile]) -> None:
+        faiss, self._anns = import_faiss(), anns
+        sizes, positions = zip(*(ann.entries or () for ann in anns), strict=True)
+        firsts = np.cumsum([0, *map(len, positions)], dtype=np.int32)
+        self._positions = np.concatenate([p + n for p, n in zip(positions, firsts, strict=False)])
+        self._starts = np.concatenate(sizes).cumsum() - np.concatenate(sizes)
+        lists = faiss.InvertedListsPtrVector()
+        for ann in anns:
+            lists.push_back(cast("Any", ann.index).invlists)
+        self._lists = faiss.VStackInvertedLists(lists.size(), lists.data())
+        smallest = min(anns, key=lambda ann: ann.record.size_bytes)
+        self._index = cast("Any", smallest.read(mapped=True))
+        self.nlist: int = self._index.nlist
+        self._numbers = np.arange(len(anns))[:, None] * self.nlist
+        self._index.nlist *= len(anns)
+        self._index.replace_invlists(self._lists, False)
+        self._index.parallel_mode = 3  # all threads search; in mode 0 only a whole search uses them
+        self._pointer = faiss.swig_ptr
+
+    def search(
+        self, queries: NDArray[np.float32], n_candidates: int, *, params: FaissParameters
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Search as an index of FAISS does."""
+        n, n_files, pointer = len(queries), len(self._anns), self._pointer
+        distances, numbers = self._index.quantizer.search(queries, params.nprobe)
+        distances = np.concatenate([distances] * n_files, axis=1)
+        numbers = (numbers[:, None] + self._numbers).reshape(n, -1)
+        scores = np.empty((n, n_candidates), np.float32)
+        found = np.empty((n, n_candidates), np.int64)  # number of the list << 32 | place in it; -1
+        params = _unfiltered("SearchParametersIVF", nprobe=params.nprobe * n_files)
+        lists, results = map(pointer, (numbers, distances)), map(pointer, (scores, found))
+        arguments = n, pointer(queries), n_candidates, *lists, *results, True, params
+        self._index.search_preassigned_c(*arguments)  # without "_c" it takes no parameters
+        places = self._starts.take(found >> 32, mode="clip") + (found & 0xFFFFFFFF)
+        at = self._positions.take(places, mode="clip").astype(np.int64)
+        at[found < 0] = -1
+        return scores, at
 
 
 class _Reader:
@@ -124,14 +207,19 @@ def search(
 ) -> NDArray[np.int64]:
     """Find the positions that FAISS ranks best for each query, int64 (n_queries, n_candidates).
 
-    -1 where FAISS found no more candidates, or found one that is not selected.
+    -1 where FAISS found no more candidates, and -2 where one is not selected.
     """
     bits = selection.bits if selection and plan.route == "select" else None
     params = parameters(index, plan.spec, plan.n_candidates, bits)
     at: NDArray[np.int64] = index.search(queries, plan.n_candidates, params=params)[1]
     if selection and plan.route == "fetch":
-        at[~selection.marks[at]] = -1  # a position of -1 reads the last mark, and stays -1 anyway
+        drop_unselected(at, selection)
     return at
+
+
+def drop_unselected(at: NDArray[np.int64], selection: Selection) -> None:
+    """Set the positions that are not selected to -2; those of -1 stay."""
+    at[~selection.marks[at] & (at >= 0)] = -2
 
 
 def takes_bitmap(index: FaissIndex) -> bool:
@@ -139,7 +227,7 @@ def takes_bitmap(index: FaissIndex) -> bool:
     faiss = import_faiss()
     if isinstance(index, faiss.IndexPreTransform):
         return takes_bitmap(faiss.downcast_index(index.index))
-    return not isinstance(index, faiss.IndexFastScan | faiss.IndexPQ)
+    return not isinstance(index, faiss.IndexFastScan | faiss.IndexPQ | JoinedLists)
 
 
 def parameters(
@@ -155,7 +243,7 @@ def parameters(
         return inner and faiss.SearchParametersPreTransform(index_params=inner)
     if isinstance(index, faiss.IndexFastScan | faiss.IndexPQ):  # these refuse any parameters
         return None
-    if isinstance(index, faiss.IndexIVF):
+    if isinstance(index, faiss.IndexIVF | JoinedLists):
         return _make("SearchParametersIVF", bits, nprobe=min(spec.nprobe, index.nlist))
     if isinstance(index, faiss.IndexHNSW):
         return _make("SearchParametersHNSW", bits, efSearch=max(spec.ef_search, n_candidates))

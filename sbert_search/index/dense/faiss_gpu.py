@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.base.progress import Advance, note, warn
+from sbert_search.index.dense.faiss_file import drop_unselected
 from sbert_search.index.dense.faiss_runtime import FaissIndex, import_faiss
 from sbert_search.index.dense.query_plan import Plan, Selection
 from sbert_search.index.norms import Vectors
@@ -115,19 +116,18 @@ def train(gpu: Gpu, index: FaissIndex, vectors: NDArray[np.float32]) -> FaissInd
     return _run_or_note(gpu, work, "Training")
 
 
-def fill(gpu: Gpu, begun: FaissIndex, vectors: Vectors, advance: Advance) -> FaissIndex | None:
-    """Fill a copy of an index on the device and copy it back; None, with a warning, on a failure.
+def fill(gpu: Gpu, empty: FaissIndex, vectors: Vectors, advance: Advance) -> FaissIndex | None:
+    """Fill a copy of an empty index on the device; return it on the CPU, None if the device fails.
 
-    ``begun`` holds the first ``begun.ntotal`` of the vectors. After a failure, ``advance`` gets a
-    negative number, since all vectors must be added again.
+    After a failure, ``advance`` gets a negative number, since all vectors must be added again.
     """
     n_added = 0
 
     def work() -> FaissIndex:
         nonlocal n_added
-        on_gpu = gpu.upload(begun, len(vectors), float16=False)
+        on_gpu = gpu.upload(empty, len(vectors), float16=False)
         chunk = _pinned(min(CHUNK_ROWS, len(vectors)), vectors.shape[1])
-        for start in range(begun.ntotal, len(vectors), CHUNK_ROWS):
+        for start in range(0, len(vectors), CHUNK_ROWS):
             block = vectors[start : start + CHUNK_ROWS]
             chunk[: len(block)] = block
             on_gpu.add(chunk[: len(block)])
@@ -168,7 +168,7 @@ class GpuIndex:
 
         at = self._gpu.run(work)
         if selection is not None:
-            at[~selection.marks[at]] = -1  # a position of -1 reads the last mark; it stays -1
+            drop_unselected(at, selection)
         return at
 
 

@@ -1,5 +1,7 @@
 """Search of segments that have FAISS files: by FAISS, or by an exact scan if that is cheaper.
 
+Segments whose inverted lists have the same centroids are joined: one call of FAISS searches them.
+
 For a single query, a short code path keeps the latency low: while FAISS walks an HNSW graph, it
 fills the CPU caches with vectors, so the code that runs next takes twice as long as usual. Results
 equal those of `offer_approximate` bit for bit. A position is the index of a row in the segment.
@@ -7,9 +9,10 @@ equal those of `offer_approximate` bit for bit. A position is the index of a row
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,12 +27,16 @@ from sbert_search.index.dense.exact import (
     offer_nearest,
 )
 from sbert_search.index.dense.faiss_runtime import FaissIndex, FaissParameters
-from sbert_search.index.dense.query_plan import Plan, Selection, plan
+from sbert_search.index.dense.query_plan import NEARLY_ALL, Plan, Selection, plan
 from sbert_search.index.storage.manifest import VectorSettings
-from sbert_search.index.storage.segments import Segment
 
 if TYPE_CHECKING:
     from sbert_search.index.dense.faiss_gpu import GpuIndex
+
+JOINED_ROWS = 1 << 21  # rows that may be joined; each takes 13 bytes of memory
+
+# A `Segment`, its `FaissFile` or None, and its live rows; or twice the same `JoinedSegments`.
+Part: TypeAlias = tuple[Any, Any, Selection | None]
 
 
 def offer_approximate(
@@ -40,14 +47,17 @@ def offer_approximate(
     selection: Selection | None,
     settings: VectorSettings,
     on_gpu: GpuIndex | None = None,
+    *,
+    fill: bool = True,
 ) -> None:
     """Offer `top` the rows that a FAISS index finds, scored with their stored vectors.
 
     If ``selection`` leaves few rows, they are scanned exactly. Queries for which FAISS returns too
     few rows are searched again with raised parameters, and at last by an exact scan, so every query
-    gets k rows if k rows are selected.
+    gets k rows if k rows are selected. Without ``fill``, that is done only where rows that are not
+    selected took the places of others.
     """
-    search = _Search(part, index, selection, settings, on_gpu)
+    search = _Search(part, index, selection, settings, on_gpu, fill)
     search.offer(top, queries, search.plan(top.k, len(queries)))
 
 
@@ -58,6 +68,7 @@ class _Search:
     selection: Selection | None
     settings: VectorSettings
     on_gpu: GpuIndex | None
+    fill: bool
 
     @property
     def n_selected(self) -> int:
@@ -80,7 +91,7 @@ class _Search:
             offer_nearest(top, queries, self.part, None, self.selection, self.settings)
             return
         at = self.candidates(queries, plan)
-        query, at, short = _pairs(at, min(top.k, self.n_selected))
+        query, at, short = _pairs(at, min(top.k, self.n_selected), fill=self.fill)
         scores = exact_scores(queries, self.part.vectors, query, at, self.settings.metric)
         top.offer(query, self.part.rows[at], scores)
         if short is not None:
@@ -89,7 +100,7 @@ class _Search:
             top.scores[short], top.rows[short] = rest.scores, rest.rows
 
     def candidates(self, queries: NDArray[np.float32], plan: Plan) -> NDArray[np.int64]:
-        """Find positions (n_queries, n), -1 for a missing one; on the CPU if the GPU fails."""
+        """Find positions as `faiss_file.search` does; on the CPU if the GPU fails."""
         if self.on_gpu is not None:
             try:
                 return self._candidates_on_gpu(self.on_gpu, queries, plan)
@@ -112,80 +123,155 @@ class _Search:
 
 
 def _pairs(
-    at: NDArray[np.int64], needed: int
+    at: NDArray[np.int64], needed: int, *, fill: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_] | None]:
-    """Turn positions (n_queries, n), -1 if missing, into pairs of query and position, (n_found,).
+    """Turn what `faiss_file.search` returns into pairs of query and position, each (n_found,).
 
-    Queries with fewer than ``needed`` candidates are left out; the third result is their mask, bool
-    (n_queries,), or None if there is none.
+    Queries with fewer than ``needed`` candidates are left out; without ``fill``, only those for
+    which FAISS had more candidates. The third result is their mask, bool (n_queries,), or None.
     """
     n_queries, n = at.shape
     if n >= needed and at.min(initial=0) >= 0:
         return np.arange(n_queries).repeat(n), at.ravel(), None
     has_row = at >= 0
     short = has_row.sum(axis=1) < needed
+    if not fill:
+        short &= (at != -1).all(axis=1)
     has_row[short] = False
     return np.nonzero(has_row)[0], at[has_row], short if short.any() else None
 
 
+class _Stacked:
+    """The rows of several arrays as those of one; enough of an array for `exact`."""
+
+    def __init__(self, arrays: Sequence[NDArray[Any]]) -> None:
+        self._arrays, self.dtype = arrays, arrays[0].dtype
+        self._firsts = np.cumsum([0, *map(len, arrays)])
+        self.shape = (int(self._firsts[-1]), *arrays[0].shape[1:])
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    def __getitem__(self, at: slice | NDArray[np.int64]) -> NDArray[Any]:
+        return self.take(np.arange(*at.indices(len(self))) if isinstance(at, slice) else at)
+
+    def take(self, at: NDArray[np.int64], axis: int = 0) -> NDArray[Any]:
+        order = at.argsort()
+        at, taken = at[order], np.empty((len(at), *self.shape[1:]), self.dtype)
+        stops = at.searchsorted(self._firsts).tolist()
+        for array, first, i, j in zip(self._arrays, self._firsts, stops, stops[1:], strict=False):
+            if i < j:
+                taken[order[i:j]] = array.take(at[i:j] - first, axis=axis)
+        return taken
+
+
+class JoinedSegments:
+    """Segments whose FAISS files are searched by one call: their `Rows`, and their file."""
+
+    on_gpu = None
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self.vectors: Any = _Stacked([segment.vectors for segment, _, _ in parts])
+        self.rows = np.concatenate([segment.rows for segment, _, _ in parts])
+        self.n_rows = len(self.rows)
+        self.max_norm: float = max(segment.max_norm for segment, _, _ in parts)
+        self.index = faiss_file.JoinedLists([ann for _, ann, _ in parts])
+        marks = [live.marks if live else np.ones(s.n_rows, bool) for s, _, live in parts]
+        self.live = Selection(np.concatenate(marks))
+
+
+def joined(parts: Sequence[Part]) -> list[Part]:
+    """Join the newest segments with the same centroids, except where many rows are dead."""
+    others: list[Part] = []
+    alike: dict[bytes, list[Part]] = {}
+    n_rows = Counter[bytes]()
+    for segment, ann, live in reversed(parts):
+        few_dead = live is None or live.n_selected >= NEARLY_ALL * segment.n_rows
+        if ann and few_dead and (name := ann.centroids):
+            n_rows[name] += segment.n_rows
+            if n_rows[name] <= JOINED_ROWS and ann.entries:
+                alike.setdefault(name, []).insert(0, (segment, ann, live))
+                continue
+        others.append((segment, ann, live))
+    for members in alike.values():
+        if len(members) > 1:
+            one = JoinedSegments(members)
+            members = [(one, one, one.live)]
+        others += members
+    return others
+
+
 @dataclass(slots=True)
 class _Searched:
-    segment: Segment
+    segment: Rows
     index: FaissIndex
+    marks: NDArray[np.bool_] | None = None  # the live rows; None: all
     # for each k of an earlier search: n_candidates and FAISS's parameters
     plans: dict[int, tuple[int, FaissParameters]] = field(default_factory=dict)
 
 
 class SingleQuerySearch:
-    """CPU search of segments that all have FAISS files and no deleted rows."""
+    """CPU search for one query without a filter: by FAISS files, and scans of other segments."""
 
-    __slots__ = ("_parts", "_settings")
+    __slots__ = ("_parts", "_scanned", "_settings")
 
-    def __init__(self, parts: Sequence[_Searched], settings: VectorSettings) -> None:
-        self._parts, self._settings = parts, settings
+    def __init__(
+        self,
+        parts: Sequence[_Searched],
+        settings: VectorSettings,
+        scanned: Sequence[tuple[Rows, Selection | None]] = (),
+    ) -> None:
+        self._parts, self._settings, self._scanned = parts, settings, scanned
 
     @classmethod
-    def of(
-        cls,
-        segments: Sequence[Segment],
-        anns: Sequence[faiss_file.FaissFile | None],
-        settings: VectorSettings,
-    ) -> SingleQuerySearch | None:
-        """Return a search by the FAISS files of segments; the caller checks that all rows are live.
-
-        None if there is no segment, if one has no readable FAISS file, or if a GPU searches one.
-        """
-        parts = []
-        for segment, ann in zip(segments, anns, strict=True):
-            if ann is None or ann.index is None or ann.on_gpu is not None:
+    def of(cls, given: Sequence[Part], settings: VectorSettings) -> SingleQuerySearch | None:
+        """Return a search; None if there is no readable FAISS file, or if a GPU searches one."""
+        parts, scanned = [], []
+        for segment, ann, selection in given:
+            if ann is None or ann.index is None:
+                scanned.append((segment, selection))
+            elif ann.on_gpu is not None:
                 return None
-            parts.append(_Searched(segment, ann.index))
-        return cls(parts, settings) if parts else None
+            else:
+                marks = selection.marks if selection else None
+                parts.append(_Searched(segment, ann.index, marks))
+        return cls(parts, settings, scanned) if parts else None
 
     def nearest(
         self, query: NDArray[np.float32], k: int
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]] | None:
         """Find the best rows of a query (1, dim): scores, best first, and row numbers, each (1, k).
 
-        None if a segment has fewer than k rows, or if FAISS finds fewer candidates than it is asked
-        for. The caller has normalised the query if the metric is cosine.
+        None if a segment has many dead rows, or if FAISS finds too few live ones. The caller has
+        normalised the query if the metric is cosine.
         """
         faiss_runtime.require_not_forked()
         plans = [part.plans.get(k) or self._plan(part, k) for part in self._parts]
-        if any(n_candidates < k for n_candidates, _ in plans):
+        if not all(n_candidates for n_candidates, _ in plans):
             return None
-        rows, places = [], []
+        places = []
         for part, (n_candidates, parameters) in zip(self._parts, plans, strict=True):
-            at = part.index.search(query, n_candidates, params=parameters)[1][0]
+            [at] = part.index.search(query, n_candidates, params=parameters)[1]
             # at.min() would call the same `reduce` through two Python functions.
-            if np.minimum.reduce(at) < 0:
-                return None
-            rows.append(part.segment.rows.take(at))
+            is_full = np.minimum.reduce(at) >= 0
+            if part.marks is not None:
+                kept = part.marks.take(at, mode="wrap")  # -1 reads the last mark
+                at = at[kept]
+                if is_full and len(at) < k:
+                    return None
+            if not is_full:
+                at = at[at >= 0]
             places.append(at)
+        if sum(map(len, places)) < k:
+            return None
+        rows = [part.segment.rows.take(at) for part, at in zip(self._parts, places, strict=True)]
         row = rows[0] if len(rows) == 1 else np.concatenate(rows)
         score = self._scores(query, places)
         best = np.lexsort((row, -score))[:k]
-        return score.take(best)[None], row.take(best)[None]
+        top = TopK(score.take(best)[None], row.take(best)[None])
+        for segment, selection in self._scanned:
+            offer_nearest(top, query, segment, None, selection, self._settings)
+        return top.scores, top.rows
 
     def _scores(
         self, query: NDArray[np.float32], places: Sequence[NDArray[np.int64]]
@@ -205,7 +291,8 @@ class SingleQuerySearch:
 
     def _plan(self, part: _Searched, k: int) -> tuple[int, FaissParameters]:
         n, spec = part.segment.n_rows, self._settings.spec
-        planned = plan(spec, n, n, n_live=n, k=k, n_queries=1, takes_bitmap=False)
+        n_live = n if part.marks is None else int(np.count_nonzero(part.marks))
+        planned = plan(spec, n, n_live, n_live=n_live, k=k, n_queries=1, takes_bitmap=False)
         parameters = faiss_file.parameters(part.index, planned.spec, planned.n_candidates)
         part.plans[k] = planned.n_candidates, parameters
         return part.plans[k]

@@ -26,7 +26,7 @@ from sbert_search.index.lexical.vocabulary import (
 )
 from sbert_search.index.settings import LexicalSettings
 from sbert_search.index.storage import segments as npy
-from sbert_search.index.storage.manifest import LexicalRecord, Manifest
+from sbert_search.index.storage.manifest import FileRecord, LexicalRecord, Manifest
 from sbert_search.index.storage.rows import read_documents
 from sbert_search.index.storage.segments import REMAKE, Segment, check_hash, open_checked
 
@@ -252,37 +252,35 @@ class LexicalFiles:
 
 
 def write_lexical(
-    folder: Folder,
-    number: int,
+    work: Transaction,
     sources: Sources,
     words: Sequence[WordList] | None = None,
     settings: LexicalSettings | None = None,
 ) -> LexicalRecord:
     """Merge the postings of the live documents of some sources into files, in bounded memory.
 
-    ``number`` is an unused file number. ``words`` has the list of words of each source; None: write
-    no list. With ``settings``, words that no live document contains are left out.
+    ``words`` has the list of words of each source; None: write no list. With ``settings``, words
+    that no live document contains are left out.
     """
-    from sbert_search.index.storage.segment_writer import record_of
-
+    number = work.new_number()
     n_pairs = sum(_n_live(postings, live) for postings, live in sources)
-    with files.NewFile(folder / f"lex/{number:06d}.pairs.npy") as pairs:
+    with work.new_file(f"lex/{number:06d}.pairs.npy") as pairs:
         pairs.write(npy.header("u4", (n_pairs, 2)))
         table = table_of_terms(_written(merge(sources), pairs))
-    terms = npy.write(folder / f"lex/{number:06d}.terms.npy", table)
-    lengths = npy.write(folder / f"lex/{number:06d}.lengths.npy", live_lengths(sources))
+    terms = work.write_array(f"lex/{number:06d}.terms.npy", table)
+    lengths = work.write_array(f"lex/{number:06d}.lengths.npy", live_lengths(sources))
     listed = None
     if words is not None:
         batches = vocabulary.merge(words)
         if settings and any(live is not None for _, live in sources):
             batches = with_terms(batches, table[0], settings)
-        listed = write_words(folder / f"lex/{number:06d}.words.arrow", batches)
+        listed = write_words(work.new_file(f"lex/{number:06d}.words.arrow"), batches)
     return LexicalRecord(
         n_terms=table.shape[1] - 1,
         n_pairs=n_pairs,
-        terms=record_of(terms),
-        pairs=record_of(pairs),
-        lengths=record_of(lengths),
+        terms=terms,
+        pairs=FileRecord.of(pairs),
+        lengths=lengths,
         words=listed,
     )
 
@@ -328,7 +326,7 @@ def with_lexical(work: Transaction, new: Manifest, *, words: bool = True) -> Man
     if new.lexical is None:
         return new
     segments = []
-    committed = {file.name for file in work.old.files}
+    committed = set(work.old.files)
     for record in new.segments:
         lacks_words = words and lists_words(record.n_docs)
         if record.lexical is None or (lacks_words and record.lexical.words is None):
@@ -336,7 +334,8 @@ def with_lexical(work: Transaction, new: Manifest, *, words: bool = True) -> Man
             segment.verify(vectors=False)  # else the postings of damaged documents would look sound
             before = record.lexical.files if record.lexical else ()
             record = record.with_lexical(_make(work, segment, new.lexical))
-            work.remove(file.name for file in before if file.name not in committed)
+            alone = (file for file in before if file.on_disk == file.name)  # not in a pack
+            work.remove(file.name for file in alone if file not in committed)
         segments.append(record)
     return replace(new, segments=tuple(segments))
 
@@ -347,7 +346,7 @@ def _make(work: Transaction, segment: Segment, settings: LexicalSettings) -> Lex
     listed = lists_words(segment.record.n_docs)
     for postings in count_segment(segment, settings, counted if listed else None):
         words = [WordList.of(counted)] if listed else None
-        part = write_lexical(work.folder, work.new_number(), [(postings, None)], words)
+        part = write_lexical(work, [(postings, None)], words)
         parts.append((part, len(postings.lengths)))
         counted.clear()
     if len(parts) == 1:
@@ -355,7 +354,7 @@ def _make(work: Transaction, segment: Segment, settings: LexicalSettings) -> Lex
     opened = [LexicalFiles(work.folder, part, n_docs) for part, n_docs in parts]
     lists = [file.words for file in opened if file.words] if listed else None
     sources = [(file.postings, None) for file in opened]
-    whole = write_lexical(work.folder, work.new_number(), sources, lists)
+    whole = write_lexical(work, sources, lists)
     work.remove(file.name for part, _ in parts for file in part.files)
     return whole
 

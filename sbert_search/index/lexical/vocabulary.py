@@ -23,7 +23,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from sbert_search.base import files
-from sbert_search.base.folders import Entry
 from sbert_search.errors import CorruptIndex
 from sbert_search.index.lexical.analyzer import (
     MARK,
@@ -262,16 +261,16 @@ def read_words(view: memoryview, record: FileRecord) -> WordList:
     return WordList(batches)
 
 
-def write_words(place: Entry, batches: Iterable[pa.RecordBatch]) -> FileRecord:
+def write_words(file: files.NewFile, batches: Iterable[pa.RecordBatch]) -> FileRecord:
     """Write ascending words with counts to a file, in batches of `BATCH_WORDS` words."""
-    from sbert_search.index.storage.segment_writer import BatchWriter, record_of
+    from sbert_search.index.storage.segment_writer import BatchWriter
 
-    with files.NewFile(place) as file:
+    with file:
         writer = BatchWriter(file, SCHEMA, BATCH_WORDS)
         for batch in batches:
             writer.write(pa.Table.from_batches([batch]))
         writer.close()
-    return record_of(file)
+    return FileRecord.of(file)
 
 
 def with_terms(

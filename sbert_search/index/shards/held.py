@@ -31,8 +31,8 @@ from sbert_search.index.storage.transaction import HeldFolder
 class HeldShard(HeldFolder):
     """The opened folder of a shard, whose new manifests wait for the commit of all shards."""
 
-    def __init__(self, folder: Folder, lock: Lock) -> None:
-        super().__init__(folder, lock)
+    def __init__(self, folder: Folder, lock: Lock, kept: Folder | None = None) -> None:
+        super().__init__(folder, lock, kept)
         self.waiting: Manifest | None = None  # in `NEXT`; the next commit makes it current
         self._superseded: list[str] = []
         self._defers = False
@@ -62,14 +62,14 @@ class HeldShard(HeldFolder):
         if self.waiting is not None:
             publish_next(self.folder)
             self._manifest = self._stamp(manifests.NAME)
-            needed = {file.name for file in self.waiting.files}
+            needed = {file.on_disk for file in self.waiting.files}
             transaction.remove(self, (n for n in self._superseded if n not in needed))
         self.waiting = None
 
     def undo(self, old: Manifest) -> None:
         """Remove what was written since `begin` to the state ``old``, as far as the disk allows."""
         self._defers = False
-        needed = {file.name for file in old.files}
+        needed = {file.on_disk for file in old.files}
         with contextlib.suppress(OSError, IndexStoreError):
             if self.folder.has(NEXT):
                 files.disk.unlink(self.folder / NEXT)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from sbert_search.base import files
 from sbert_search.base.cache import typed_lru_cache
-from sbert_search.base.folders import Folder
+from sbert_search.base.folders import Entry, Folder
 from sbert_search.config import UnknownSettingError, from_mapping, to_mapping
 from sbert_search.errors import (
     CommitUnknown,
@@ -43,7 +43,7 @@ TEMPORARY = NAME + ".tmp"  # the new manifest, before a commit renames it
 LOCK = "LOCK"
 FOLDERS = ("seg", "del", "ann", "lex")
 FORMAT = "sbert-search index"
-VERSION = 6  # raised by each change of the format; only this version is read
+VERSION = 7  # raised by each change of the format; only this version is read
 MAX_BYTES = 64 << 20  # of the file; the rest of a longer file is not read, so its hash is wrong
 OPEN_TRIES = 5  # attempts to open a state while compactions remove its files
 MAX_ROWS = 1 << 62  # row numbers that an index may ever use
@@ -53,7 +53,7 @@ SET_NAME = re.compile(r"v[1-9]\d{0,8}")
 BM25 = "bm25"  # the set of postings of lexical search
 FILE_NAME = re.compile(
     r"seg/\d{6,12}\.(docs\.arrow|vec\.npy|ids\.npy)|del/\d{6,12}\.npy|ann/\d{6,12}\.faiss"
-    r"|lex/\d{6,12}\.((terms|pairs|lengths)\.npy|words\.arrow)"
+    r"|lex/\d{6,12}\.((terms|pairs|lengths)\.npy|words\.arrow)|seg/\d{6,12}\.pack"
 )
 
 State = TypeVar("State")
@@ -128,15 +128,40 @@ class QueryModel:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileRecord:
-    """Name, size and hash of a file, as it was written."""
+    """Name, size and hash of a file, as it was written.
+
+    The small files of an update are written as one file, a pack. Their names have the name of the
+    pack before a colon, as in ``seg/000012.pack:seg/000013.ids.npy``.
+    """
 
     name: str
     size_bytes: int
     xxh3_128: str
+    offset: int = 0  # of the first byte in the pack; 0: the file is in no pack
 
     def __post_init__(self) -> None:
-        if not FILE_NAME.fullmatch(self.name):
+        names = self.name.split(":")
+        in_pack = len(names) == 2 and self.on_disk.endswith(".pack")
+        if not (in_pack or len(names) == 1) or not all(map(FILE_NAME.fullmatch, names)):
             raise ConfigError(f"{self.name!r} is not a file name of an index.")
+        if self.offset % files.PACK_ALIGNMENT or (self.offset > 0) != in_pack:
+            raise ConfigError(f"{self.name!r} has the offset {self.offset}.")
+
+    @classmethod
+    def of(cls, file: files.NewFile) -> FileRecord:
+        """Return the record of an index file that was just written."""
+        assert isinstance(file.place, Entry)
+        return cls(
+            name=file.place.below,
+            size_bytes=file.n_bytes,
+            xxh3_128=file.digest,
+            offset=file.offset,
+        )
+
+    @property
+    def on_disk(self) -> str:
+        """The name of the file that holds the bytes: its own, or that of its pack."""
+        return self.name.partition(":")[0]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +12,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from sbert_search.base import files
-from sbert_search.base.folders import Entry, Folder
 from sbert_search.errors import IndexStoreError
 from sbert_search.index.norms import divide_by_norms, largest_norm, norms_of, stored_units
 from sbert_search.index.storage import columns as columns_of
@@ -28,6 +26,7 @@ from sbert_search.index.storage.manifest import (
     VectorSettings,
 )
 from sbert_search.index.storage.segments import BATCH_ROWS, with_batch_rows
+from sbert_search.index.storage.transaction import Transaction
 
 if TYPE_CHECKING:
     from sbert_search.embed.pipeline import EmbeddedBatch
@@ -45,33 +44,32 @@ class SegmentPart:
 
 
 def write_segment(
-    folder: Folder,
-    number: int,
+    work: Transaction,
     parts: Iterable[SegmentPart],
     *,
     table: ids.IdTable,
     n_rows: int,
     manifest: Manifest,
     batch_rows: int = BATCH_ROWS,
-    others: Mapping[str, int] = MappingProxyType({}),
+    others: Collection[str] = (),
 ) -> SegmentRecord:
     """Write the files of a segment (documents, vectors, ids) part by part.
 
     ``parts`` have at least one row each, in ascending order, and ``n_rows`` rows together;
     ``table`` is the id table of all their documents; columns and set of vectors are those of
-    ``manifest``. ``others`` are the further sets that all parts have, each with an unused file
-    number. While the next part is read, memory holds only those rows of earlier parts that wait for
-    a full Arrow batch.
+    ``manifest``. ``others`` are the further sets that all parts have. While the next part is read,
+    memory holds only those rows of earlier parts that wait for a full Arrow batch.
     """
     schema = columns_of.schema(manifest.columns)
     first, last = -1, -1
-    numbers = {manifest.active: number, **others}
+    number = work.new_number()
+    numbers = {manifest.active: number} | {name: work.new_number() for name in others}
     norms = dict.fromkeys(numbers, 0.0)
     with ExitStack() as stack:
-        docs_file = stack.enter_context(files.NewFile(folder / f"seg/{number:06d}.docs.arrow"))
+        docs_file = stack.enter_context(work.new_file(f"seg/{number:06d}.docs.arrow"))
         batches = BatchWriter(docs_file, schema, batch_rows)
         vector_files = {
-            name: stack.enter_context(files.NewFile(folder / f"seg/{at:06d}.vec.npy"))
+            name: stack.enter_context(work.new_file(f"seg/{at:06d}.vec.npy"))
             for name, at in numbers.items()
         }
         for name, file in vector_files.items():
@@ -87,19 +85,19 @@ def write_segment(
                 norms[name] = max(norms[name], largest_norm(vectors) if known is None else known)
             del part, rows, vectors  # frees their memory before the next part is read
         batches.close()
-    ids_file = npy.write(folder / f"seg/{number:06d}.ids.npy", table)
+    ids_file = work.write_array(f"seg/{number:06d}.ids.npy", table)
     return SegmentRecord(
         row_start=first,
         row_end=last + 1,
         n_rows=n_rows,
         n_docs=table.shape[1],
         columns=dict(manifest.columns),
-        docs=record_of(docs_file),
+        docs=FileRecord.of(docs_file),
         vectors={
-            name: VectorFiles(file=record_of(file), max_norm=norms[name])
+            name: VectorFiles(file=FileRecord.of(file), max_norm=norms[name])
             for name, file in vector_files.items()
         },
-        ids=record_of(ids_file),
+        ids=ids_file,
     )
 
 
@@ -133,12 +131,6 @@ class BatchWriter:
         # A copy: a slice would keep the memory of all rows.
         rest = [joined.take(pa.array(np.arange(n_rows, joined.num_rows)))] if n_rest else []
         self._waiting, self._n_waiting = rest, n_rest
-
-
-def record_of(file: files.NewFile) -> FileRecord:
-    """Return the record of an index file that was just written."""
-    assert isinstance(file.place, Entry)
-    return FileRecord(name=file.place.below, size_bytes=file.n_bytes, xxh3_128=file.digest)
 
 
 def make_part(

@@ -337,18 +337,30 @@ def open_checked(
     `FileNotFoundError`: the file is gone.
     """
     try:
-        view = files.map_file(folder / record.name)
+        view = files.map_file(folder / record.on_disk)
     except FileNotFoundError:
         raise
     except OSError as error:
         if not files.is_fault_of_file(error):
             raise IndexStoreError(f"{folder / record.name} cannot be read: {error}.") from error
         raise damage(record.name, "a file that can be read", str(error)) from error
+    if record.on_disk != record.name:
+        view = _part_of_pack(view, record)
     if len(view) != record.size_bytes:
         raise damage(record.name, f"{record.size_bytes} bytes", f"{len(view)} bytes")
     if len(view) <= hash_up_to:
         check_hash(view, record)
     return view
+
+
+def _part_of_pack(pack: memoryview, record: FileRecord) -> memoryview:
+    """Cut a file out of its pack; the bytes up to the next file must be 0, as they have no hash."""
+    if pack[: files.PACK_ALIGNMENT] != files.pack_header(len(pack)):
+        raise damage(record.name, f"the header of a pack of {len(pack)} bytes", "other bytes")
+    end = record.offset + record.size_bytes
+    if any(pack[end : end + -end % files.PACK_ALIGNMENT]):
+        raise damage(record.name, "zeros behind the file", "other bytes")
+    return pack[record.offset : end]
 
 
 def check_hash(view: memoryview, record: FileRecord) -> None:
@@ -360,5 +372,5 @@ def check_hash(view: memoryview, record: FileRecord) -> None:
 
 def damage(name: str, expected: str, got: str) -> CorruptIndex:
     """Return the error for a damaged file; the remedy for a derived file is to make it again."""
-    is_derived = name.split("/")[-2:-1] in (["ann"], ["lex"])
+    is_derived = name.split(":")[-1].split("/")[-2:-1] in (["ann"], ["lex"])
     return CorruptIndex(name, expected, got, REMAKE if is_derived else "")

@@ -12,18 +12,23 @@ import re
 import stat
 import time
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.base import files
+from sbert_search.base.arrays import header
 from sbert_search.base.folders import Folder
 from sbert_search.base.locks import Lock
 from sbert_search.errors import CommitUnknown, CorruptIndex, IndexStoreError
 from sbert_search.index.storage import manifest as manifests
-from sbert_search.index.storage import segments as npy
-from sbert_search.index.storage.manifest import FOLDERS, Manifest, TombstoneRecord
-from sbert_search.index.storage.segment_writer import record_of
+from sbert_search.index.storage.manifest import (
+    FOLDERS,
+    FileRecord,
+    Manifest,
+    TombstoneRecord,
+)
 
 Stamp = tuple[int, int, int]  # inode, modification time and size of a file
 
@@ -34,10 +39,14 @@ class HeldFolder:
     All files are written to the opened folder, even if its path has come to name another folder.
     The lock alone is not enough, since another program may move or replace the folder meanwhile:
     before each commit, `require` refuses that, and a lock or manifest that was replaced.
+
+    ``kept`` is the folder with open sub-folders, through which files are written; states that
+    outlive the writer are opened in ``folder``.
     """
 
-    def __init__(self, folder: Folder, lock: Lock) -> None:
+    def __init__(self, folder: Folder, lock: Lock, kept: Folder | None = None) -> None:
         self.folder, self._lock = folder, lock
+        self.kept = kept or folder
         self._manifest = self._stamp(manifests.NAME)
         self._next: Stamp | None = None
 
@@ -96,32 +105,72 @@ GRACE_S = 600.0  # minimum age in seconds of unreferenced files that are removed
 _NUMBERED = re.compile(r"\w+/(\d{6,12})\.")
 
 
+PACK_BYTES = 1 << 20  # more bytes are not written as a pack
+
+
 class Transaction:
     """Writes the files of a commit and then commits them; made by `transaction`."""
 
     def __init__(self, held_folder: HeldFolder, old: Manifest) -> None:
-        self.folder, self.old = held_folder.folder, old  # `old`: the state before the commit
+        self.folder, self.old = held_folder.kept, old  # `old`: the state before the commit
         taken = [number_of(name) for name in numbered_names(self.folder)]
         self.first_number = self.next_number = max([old.next_file, *(n + 1 for n in taken)])
         self.committed: Manifest | None = None  # the new state, after the commit
         self._held_folder = held_folder
         self._may_be_committed = False
+        self._pack: bytearray | None = None
+        self._pack_name = ""
+        self._changed: set[str] = set()  # sub-folders with new files
 
     def new_number(self) -> int:
         """Return an unused file number."""
         self.next_number += 1
         return self.next_number - 1
 
+    def new_file(self, name: str) -> files.NewFile:
+        """Begin a new file; within `packed` it becomes a part of the pack."""
+        if self._pack is not None:
+            return files.NewFile(self.folder / f"{self._pack_name}:{name}", self._pack)
+        self._changed.add(name.partition("/")[0])
+        return files.NewFile(self.folder / name)
+
+    def write_array(self, name: str, array: NDArray[Any]) -> FileRecord:
+        """Write an array as a new file."""
+        with self.new_file(name) as file:
+            file.write(header(array.dtype, array.shape))
+            file.write(np.ascontiguousarray(array))
+        return FileRecord.of(file)
+
+    @contextlib.contextmanager
+    def packed(self, n_bytes: int) -> Iterator[None]:
+        """Write the new files of the context as one, if they have few bytes: one fsync then does.
+
+        They cannot be read before the context exits.
+        """
+        if self._pack is not None or n_bytes > PACK_BYTES:
+            yield
+            return
+        name = f"seg/{self.new_number():06d}.pack"
+        self._pack_name, self._pack = name, bytearray(files.pack_header(0))
+        try:
+            yield
+            pack = self._pack
+        finally:
+            self._pack = None
+        if len(pack) > files.PACK_ALIGNMENT:
+            pack[: files.PACK_ALIGNMENT] = files.pack_header(len(pack))
+            with self.new_file(name) as file:
+                file.write(pack)
+
     def write_tombstones(self, rows: NDArray[np.int64], n_docs: int) -> TombstoneRecord:
         """Write the tombstones of some rows, int64 (n,), which belong to ``n_docs`` documents."""
-        file = npy.write(self.folder / f"del/{self.new_number():06d}.npy", np.sort(rows))
-        return TombstoneRecord(n_rows=len(rows), n_docs=n_docs, file=record_of(file))
+        file = self.write_array(f"del/{self.new_number():06d}.npy", np.sort(rows))
+        return TombstoneRecord(n_rows=len(rows), n_docs=n_docs, file=file)
 
     def commit(self, new: Manifest) -> None:
         """Make the new state durable and current; errors as for `HeldFolder.write_manifest`."""
-        if self.next_number > self.first_number:
-            for name in FOLDERS:
-                files.disk.fsync_folder(self.folder / name)
+        for name in sorted(self._changed):
+            files.disk.fsync_folder(self.folder / name)
         new = dataclasses.replace(
             new,
             generation=self.old.generation + 1,
@@ -178,9 +227,9 @@ def require_files(folder: Folder, manifest: Manifest) -> None:
 
     The snapshot does not notice lost files: a mapped file can be read after it was removed.
     """
-    present = {*numbered_names(folder), *(file.name for file in manifest.derived)}
+    present, derived = set(numbered_names(folder)), set(manifest.derived)
     for file in manifest.files:
-        if file.name not in present:
+        if file.on_disk not in present and file not in derived:
             raise CorruptIndex(file.name, "the file", "no such file")
 
 
@@ -188,8 +237,8 @@ def remove_unreferenced(
     held_folder: HeldFolder, manifest: Manifest, *, grace_s: float = GRACE_S
 ) -> list[str]:
     """Remove files, at least ``grace_s`` old, that the manifest lacks; return their names."""
-    needed = {file.name for file in manifest.files}
-    strays = [manifests.TEMPORARY, *numbered_names(held_folder.folder)]
+    needed = {file.on_disk for file in manifest.files}
+    strays = [manifests.TEMPORARY, *numbered_names(held_folder.kept)]
     return remove(held_folder, [name for name in strays if name not in needed], grace_s=grace_s)
 
 
@@ -203,13 +252,13 @@ def remove(held_folder: HeldFolder, names: Iterable[str], *, grace_s: float = 0.
     removed: list[str] = []
     for name in held_folder.removable(names):
         with contextlib.suppress(OSError):
-            status = held_folder.folder.stat(name)
+            status = held_folder.kept.stat(name)
             young = 0 <= time.time() - status.st_mtime < grace_s
             if young or not stat.S_ISREG(status.st_mode):
                 continue
             if held_folder.problem:
                 break
-            files.disk.unlink(held_folder.folder / name)
+            files.disk.unlink(held_folder.kept / name)
             removed.append(name)
     return removed
 

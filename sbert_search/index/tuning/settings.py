@@ -37,8 +37,8 @@ class Budget:
 
     @property
     def ann_segments(self) -> list[int]:
-        """Number of rows in each segment that is large enough for a FAISS index."""
-        return [n for n in self.segments if n * self.n_shards >= MIN_ANN_ROWS]
+        """Number of rows in each segment that gets a FAISS file: all of them, or none."""
+        return list(self.segments) if sum(self.segments) >= MIN_ANN_ROWS else []
 
     def total_bytes(self, spec: IndexSpec) -> int:
         """Predict the bytes of all FAISS files of the index."""
@@ -118,7 +118,7 @@ def between(low: IndexSpec, high: IndexSpec) -> IndexSpec | None:
 def families(n_rows: int, dim: int) -> list[Family]:
     """List the kinds of index to compare, cheapest to build first.
 
-    ``n_rows`` is the number of rows in the largest segment, times the number of shards.
+    ``n_rows`` is the number of rows in the index.
     """
     exact = Family("Flat")
     if n_rows < MIN_ANN_ROWS:

@@ -181,8 +181,8 @@ def _commit_best(writer: IndexWriter, final: FullTrials, chosen: Sequence[Candid
         best, tuning = final.decide(chosen, build)
         of_parts = zip(*options, strict=True)
         for work, new, tried in zip(works, best.manifests, of_parts, strict=True):
-            losers = {file.name for state in tried for file in state.files}
-            work.remove(losers - {file.name for file in (*new.files, *work.old.files)})
+            losers = {file.on_disk for state in tried for file in state.files}
+            work.remove(losers - {file.on_disk for file in (*new.files, *work.old.files)})
             settings = replace(new.settings, spec=tuning.verified.spec)
             work.commit(replace(new.with_settings(settings), tuning=tuning))
 
@@ -230,7 +230,7 @@ def _sweep(
     sample: Sample, query_split: QuerySplit, snapshot: Snapshot, budget: Budget
 ) -> list[MeasuredFamily]:
     settings = budget.settings
-    kinds = families(budget.largest * budget.n_shards, snapshot.settings.dim)
+    kinds = families(sum(budget.segments), snapshot.settings.dim)
     search = search_of(sample, None, snapshot.settings)
     queries, _ = query_split.choosing
     # The sample lacks the rows of the queries.

@@ -18,10 +18,10 @@ from sbert_search.index.shards.opening import naming_shard
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage import manifest as manifests
 from sbert_search.index.storage.manifest import FOLDERS, FileRecord, Manifest
-from sbert_search.index.storage.segments import damage, open_checked
+from sbert_search.index.storage.segments import open_checked
 
 Opened = Mapping[FileRecord, memoryview]
-"""The mapped bytes of each file of a state."""
+"""The mapped bytes of each file of a state; those in a pack are parts of one view."""
 
 # Errors of link() after which a file is copied. ENOENT: a compaction has removed the file, but its
 # mapped bytes can still be read.
@@ -81,25 +81,23 @@ def _made(place: Entry) -> Folder:
 def _fill(folder: Folder, part: Snapshot, opened: Opened) -> None:
     for name in FOLDERS:
         files.disk.make_folder(folder / name)
-    for record, view in opened.items():
-        _add(part.folder, record, view, folder)
+    for name, view in {record.on_disk: view for record, view in opened.items()}.items():
+        _add(part.folder, name, view, folder)
+    for record in opened:
+        open_checked(folder, record, hash_up_to=record.size_bytes)
     for name in FOLDERS:
         files.disk.fsync_folder(folder / name)
     files.write_new(folder / manifests.NAME, manifests.encode(part.manifest))
     files.disk.fsync_folder(folder)
 
 
-def _add(source: Folder, record: FileRecord, view: memoryview, target: Folder) -> None:
+def _add(source: Folder, name: str, view: memoryview, target: Folder) -> None:
     try:
-        files.disk.link(source / record.name, target / record.name)
+        files.disk.link(source / name, target / name)
     except OSError as error:
         if error.errno not in COPY_INSTEAD:
             raise
-        copy = files.write_new(target / record.name, view)
-        if copy.digest != record.xxh3_128:
-            raise damage(record.name, record.xxh3_128, copy.digest) from error
-    else:
-        open_checked(target, record, hash_up_to=record.size_bytes)
+        files.write_new(target / name, memoryview(view.obj))  # a whole pack, not only a part
 
 
 def _discard(place: Entry) -> None:

@@ -171,7 +171,7 @@ class MappedState:
             for record in manifest.derived:
                 problems += _damage(record, self.views[record])
                 advance(record.size_bytes >> 20)
-        needed = {record.name for record in manifest.files}
+        needed = {record.on_disk for record in manifest.files}
         strays = tuple(name for name in transaction.numbered_names(folder) if name not in needed)
         return CheckReport(tuple(problems), strays, len(needed), manifest.size_bytes)
 

@@ -21,7 +21,6 @@ from sbert_search.index.dense import faiss_build
 from sbert_search.index.dense.faiss_runtime import FaissIndex
 from sbert_search.index.lexical.postings import Live, count_terms, texts_of, write_lexical
 from sbert_search.index.lexical.vocabulary import WordList, lists_words
-from sbert_search.index.settings import MIN_ANN_ROWS
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage import columns as columns_of
 from sbert_search.index.storage import ids
@@ -47,16 +46,17 @@ def merge_segments(work: Transaction, snapshot: Snapshot, groups: Sequence[Group
     heads = {group.start: group for group in groups}
     inside = {i for group in groups for i in group.members}
     segments: list[SegmentRecord] = []
-    keep_dead: list[int] = []
     for i, record in enumerate(old.segments):
-        if (group := heads.get(i)) and (merged := _merged(work, snapshot, group)):
-            segments.append(merged)
+        if group := heads.get(i):
+            members = (old.segments[at] for at in group.members)
+            with work.packed(sum(file.size_bytes for r in members for file in r.files)):
+                merged = _merged(work, snapshot, group)
+            segments += [merged] if merged else []
         if i not in inside:
             segments.append(record)
-        if i not in inside or (group and group.extend):
-            keep_dead.append(i)
     new = dataclasses.replace(old, segments=tuple(segments), tombstones=())
-    return _with_dead_of(work, snapshot, keep_dead, new)
+    kept = [i for i in range(len(old.segments)) if i not in inside]
+    return _with_dead_of(work, snapshot, kept, new)
 
 
 def written(
@@ -77,20 +77,18 @@ def written(
         parts = [*_parts(older, None, columns), part]
         table = ids.make_table(*np.concatenate([older.ids, table], axis=1))
     record = write_segment(
-        work.folder,
-        work.new_number(),
+        work,
         parts,
         table=table,
         n_rows=sum(len(part.vectors) for part in parts),
         manifest=new,
-        others={name: work.new_number() for name in part.others},
+        others=part.others.keys(),
     )
     if new.lexical is None:
         return record
     counted: Counter[str] | None = Counter() if lists_words(record.n_docs) else None
     lexical = write_lexical(
-        work.folder,
-        work.new_number(),
+        work,
         [(count_terms(texts_of(p.docs), new.lexical, counted), None) for p in parts],
         None if counted is None else [WordList.of(counted)],
     )
@@ -105,10 +103,9 @@ def with_ann(
     retrain: bool = False,
     n_shards: int = 1,
 ) -> Manifest:
-    """Build the FAISS file of every large segment that has none, or with ``retrain`` of every one.
+    """Build the FAISS files that an index lacks, or with ``retrain`` all of them.
 
-    A trained index of ``snapshot`` with the same factory string is used again. If a segment begins
-    with all rows of an older one, a copy of that one's FAISS index gets only the further vectors.
+    A trained index of ``snapshot`` with the same factory string is used again, if there is one.
     ConfigError if an index does not fit the memory limit.
     """
     if retrain:
@@ -116,20 +113,19 @@ def with_ann(
     if not lacks_ann(new, n_shards):
         return new
     opened = [Segment(work.folder, record, new) for record in new.segments]
-    faiss_build.require_memory(new.settings, max(s.n_rows for s in new.segments))
+    lacking = [segment for segment in opened if segment.stored.ann is None]
+    faiss_build.require_memory(new.settings, max(segment.n_rows for segment in lacking))
     same = snapshot.settings.spec.factory == new.settings.spec.factory and not retrain
-    empty = _trained_before(snapshot) if same else None
-    empty = empty or faiss_build.train([s.vectors for s in opened], new.settings)
+    trained = _trained_before(snapshot) if same else None
+    empty = trained[0] if trained else faiss_build.train([s.vectors for s in opened], new.settings)
     if empty is None:
         return new
     records = []
     for segment in opened:
         record = segment.record
-        if segment.stored.ann is None and record.n_rows * n_shards >= MIN_ANN_ROWS:
-            begun = _copy_to_extend(snapshot, segment) if same else None
-            file = faiss_build.write(
-                work.folder, work.new_number(), begun or empty, segment.vectors
-            )
+        if segment in lacking:
+            filled = _filled_before(snapshot, segment, trained[1]) if trained else []
+            file = faiss_build.write(work, empty, segment.vectors, filled)
             record = record.with_ann(new.active, file)
         records.append(record)
     return dataclasses.replace(new, segments=tuple(records))
@@ -147,32 +143,34 @@ def _with_dead_of(
     return dataclasses.replace(new, tombstones=(work.write_tombstones(rows, n_docs),))
 
 
-def _trained_before(snapshot: Snapshot) -> FaissIndex | None:
-    """Return an emptied copy of a trained FAISS index of a state; None if there is none."""
-    copies = (ann.copy() for ann in snapshot.anns if ann)
-    empty = next((copy for copy in copies if copy is not None), None)
-    if empty is not None:
-        empty.reset()
-    return empty
-
-
-def _copy_to_extend(snapshot: Snapshot, segment: Segment) -> FaissIndex | None:
-    """Copy the FAISS index of the older segment whose rows this segment begins with, or None."""
-    for older, ann in zip(snapshot.segments, snapshot.anns, strict=True):
-        n_rows = older.n_rows
-        if ann and n_rows <= segment.n_rows and (older.rows == segment.rows[:n_rows]).all():
-            return ann.copy()
+def _trained_before(snapshot: Snapshot) -> tuple[FaissIndex, bytes] | None:
+    """Return an emptied copy of a trained FAISS index of a state, and its hash `centroids`."""
+    for ann in sorted(filter(None, snapshot.anns), key=lambda ann: ann.record.size_bytes):
+        if (empty := ann.read(mapped=False)) is not None:
+            empty.reset()
+            return empty, ann.centroids
     return None
+
+
+def _filled_before(
+    snapshot: Snapshot, segment: Segment, centroids: bytes
+) -> list[faiss_build.Filled]:
+    """Return the FAISS indexes of a state from which lists of a merged segment can be copied."""
+    filled = []
+    for older, ann in zip(snapshot.segments, snapshot.anns, strict=True):
+        if older.record.docs == segment.record.docs or not ann or ann.index is None:
+            continue  # the file of the same segment was dropped since it is damaged
+        if centroids and ann.centroids == centroids:
+            positions = segment.positions(older.rows)
+            if (positions >= 0).any():
+                filled.append((ann.index, positions))
+    return filled
 
 
 def _merged(work: Transaction, snapshot: Snapshot, group: Group) -> SegmentRecord | None:
     """Write the rows of some segments as one segment; None when no row is left."""
     columns = snapshot.columns
-    # The segment that keeps its dead rows, so that its FAISS index can be extended.
-    kept_whole = group.start if group.extend else None
-    sources = [
-        (snapshot.segments[i], snapshot.live(i) if i != kept_whole else None) for i in group.members
-    ]
+    sources = [(snapshot.segments[i], snapshot.live(i)) for i in group.members]
     for segment, _ in sources:
         segment.verify()
     others = [_other_vectors(work, snapshot.manifest.segments[i]) for i in group.members]
@@ -182,8 +180,7 @@ def _merged(work: Transaction, snapshot: Snapshot, group: Group) -> SegmentRecor
         return None
     with progress("Merging segments", n_rows, "passages") as advance:
         record = write_segment(
-            work.folder,
-            work.new_number(),
+            work,
             _counted(
                 chain.from_iterable(
                     _parts(segment, live, columns, own)
@@ -195,22 +192,17 @@ def _merged(work: Transaction, snapshot: Snapshot, group: Group) -> SegmentRecor
             n_rows=n_rows,
             manifest=snapshot.manifest,
             batch_rows=_batch_rows([segment for segment, _ in sources]),
-            others={name: work.new_number() for name in others[0]},
+            others=others[0].keys(),
         )
     if snapshot.manifest.lexical is None:
         return record
-    postings = [
-        (snapshot.postings(i), snapshot.live_docs(i) if i != kept_whole else None)
-        for i in group.members
-    ]
+    postings = [(snapshot.postings(i), snapshot.live_docs(i)) for i in group.members]
     words = None
     if lists_words(record.n_docs):
         lists = [snapshot.words(i) for i in group.members]
         known = [words for words in lists if words is not None]
         words = known if len(known) == len(lists) else None
-    lexical = write_lexical(
-        work.folder, work.new_number(), postings, words, snapshot.manifest.lexical
-    )
+    lexical = write_lexical(work, postings, words, snapshot.manifest.lexical)
     return record.with_lexical(lexical)
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.index.dense.faiss_runtime import FaissIndex, import_faiss
+from sbert_search.index.dense.faiss_file import FaissFile
+from sbert_search.index.dense.faiss_runtime import import_faiss
 from sbert_search.index.settings import LexicalSettings, Tuning
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.manifest import ColumnType, Manifest
@@ -158,7 +159,7 @@ class DriftReport:
         segments: Number of segments.
         dead_share: Share of deleted or replaced rows among all stored rows.
         scanned_share: Share of the live rows that no FAISS file holds; 0 if the spec is Flat.
-        imbalance: Imbalance factor of the inverted lists, the largest of all segments. It is 1 when
+        imbalance: Imbalance factor of the inverted lists, the largest of all shards. It is 1 when
             all lists are equally long, and n when a search reads n times as many vectors as with
             equally long lists. None without inverted lists.
         probes: Number of passages whose vectors were the queries.
@@ -195,7 +196,7 @@ def measure_drift(snapshot: Snapshot, target: float | None = None) -> DriftRepor
         target = manifest.tuning.recall if manifest.tuning else TARGET_RECALL
     with_faiss = [i for i, ann in enumerate(snapshot.anns) if ann and ann.index is not None]
     in_faiss = sum(snapshot.n_live(i) for i in with_faiss)
-    imbalance = max(filter(None, (_imbalance(snapshot.anns[i]) for i in with_faiss)), default=None)
+    imbalance = max(filter(None, (_imbalance(part.anns) for part in snapshot.parts)), default=None)
     probes = probe_queries(snapshot) if with_faiss else np.empty(0, np.int64)
     recall = recall_of(snapshot, probes) if len(probes) else None
     flat = manifest.settings.spec.is_flat
@@ -260,6 +261,12 @@ def recall_of(snapshot: Snapshot, probes: NDArray[np.int64]) -> float | None:
     return float(np.mean(recalls)) if recalls else None
 
 
-def _imbalance(ann: FaissIndex) -> float | None:
-    ivf = import_faiss().try_extract_index_ivf(ann.index)
-    return None if ivf is None else float(ivf.invlists.imbalance_factor())
+def _imbalance(anns: Sequence[FaissFile | None]) -> float | None:
+    """Return the imbalance factor of inverted lists whose entries are in several files."""
+    indexes = [ann.index for ann in anns if ann]
+    found = [import_faiss().try_extract_index_ivf(i) for i in indexes if i is not None]
+    sizes = [[ivf.invlists.list_size(n) for n in range(ivf.nlist)] for ivf in found if ivf]
+    if not sizes:
+        return None
+    lengths = np.sum(sizes, axis=0)
+    return float(len(lengths) * (lengths**2).sum() / lengths.sum() ** 2)

@@ -4,21 +4,21 @@ A segment is an immutable set of files for consecutive rows. A dead row is the r
 replaced document; the other rows are live. An update ends with these merges:
 
 - A segment with more than 20 % dead rows is rewritten without them. Files therefore stay below 1.25
-  times the size of the live rows.
+  times the size of the live rows. If all later segments have at most as many live rows, they are
+  merged with it: to write them once more now costs less than merging them step by step later.
 - If more than 4 small segments (at most half a million live rows each) follow the last segment that
   has a FAISS file, the newest are merged. The merge goes back until it meets a segment that holds
   at least twice as many live rows as all segments after it. Merges thus rewrite a row about
   log2(rows / rows of an update) times. A row is also rewritten once for every fifth of its segment
   that dies.
-- If more than 1 % of the rows are in segments without a FAISS file, these segments are merged with
-  the newest segment that has one, and their rows are added to its FAISS index. The dead rows of
-  that newest segment stay, because the FAISS index holds them too. Only if more than 20 % of its
-  rows are dead, the dead rows are dropped and the FAISS index is filled again.
-- If no segment has a FAISS file, or if that merged segment would have more than a million rows,
-  the rows outside FAISS get a FAISS index of their own as soon as there are 50,000 of them.
-  In one of n shards, 50,000 / n rows suffice.
+- If more than 1 % of the rows, or 50,000, are outside FAISS files, the segments after the last one
+  that has a FAISS file are merged. This merge goes back by the same rule, also over segments that
+  have FAISS files. All segments without a FAISS file then get one, filled from the trained index of
+  the others; the first one is trained. An index with fewer than 50,000 rows, or too few to train,
+  gets no FAISS file. For one of n shards, both limits are 50,000 / n.
 
-Only segments with vectors in the same sets are merged, so that a migration embeds no row twice.
+A merged segment has at most a million rows. Only segments with vectors in the same sets are merged,
+so that a migration embeds no row twice.
 
 docs/decisions.md: Updates merge segments when they end.
 
@@ -37,7 +37,7 @@ from sbert_search.index.storage.manifest import Manifest
 SEGMENT_ROWS = 1_000_000  # largest number of rows of a merged segment
 MAX_SEGMENTS = 4  # if more small segments are left after an update, the newest are merged
 MAX_DEAD = 0.2  # largest share of dead rows in a segment
-MAX_SCANNED = 0.01  # if a larger share of the rows is outside FAISS, a FAISS index gets these rows
+MAX_SCANNED = 0.01  # largest share of the rows outside FAISS files
 MAX_TOMBSTONES = 32  # largest number of tombstone files, which list dead rows
 MIN_REMOVED = 64  # a commit merges if this removes at least 64 segments, to limit open files
 ADVISED_SEGMENTS = 16  # compact is advised above this number plus one per half million live rows
@@ -49,8 +49,6 @@ class Group:
 
     start: int
     stop: int
-    # keep the dead rows of the first segment, so that its FAISS index can be extended
-    extend: bool = False
 
     @property
     def members(self) -> range:
@@ -86,15 +84,20 @@ def advice(snapshot: Snapshot) -> str:
 
 
 def lacks_ann(manifest: Manifest, n_shards: int = 1) -> bool:
-    """Whether a segment that is large enough for a FAISS file has none.
+    """Whether too many rows are in segments without a FAISS file, which all get one then."""
+    stored = [(segment.n_rows, segment.vectors[manifest.active]) for segment in manifest.segments]
+    n_rows = sum(rows for rows, _ in stored)
+    outside = sum(rows for rows, vectors in stored if vectors.ann is None)
+    least = MIN_ANN_ROWS / n_shards  # since a query scans all shards
+    much = outside >= least or outside > MAX_SCANNED * n_rows
+    return not manifest.settings.spec.is_flat and n_rows >= least and much
 
-    A commit that merges all small segments into one leaves such a segment. In one of n shards, 1/n
-    of the rows is enough, since a query scans all shards.
-    """
-    return not manifest.settings.spec.is_flat and any(
-        segment.vectors[manifest.active].ann is None and segment.n_rows * n_shards >= MIN_ANN_ROWS
-        for segment in manifest.segments
-    )
+
+def update_lacks_ann(manifest: Manifest, n_shards: int) -> bool:
+    """Whether an update makes FAISS files: `lacks_ann`, and there are enough rows to train."""
+    n_rows = sum(segment.n_rows for segment in manifest.segments)
+    trains = manifest.faiss_files or n_rows >= manifest.settings.spec.min_training_rows
+    return bool(trains) and lacks_ann(manifest, n_shards)
 
 
 def groups_for_compaction(snapshot: Snapshot) -> list[Group]:
@@ -125,38 +128,41 @@ def groups_after_update(snapshot: Snapshot, n_shards: int = 1) -> list[Group]:
     """Choose groups to merge at the end of an update, as the docstring of this module describes."""
     parts = _parts(snapshot)
     tail = max([i + 1 for i, part in enumerate(parts) if part.has_ann], default=0)
-    merged = _for_faiss(parts, tail, snapshot, n_shards) or _tiered(parts, tail)
+    small = [i for i in range(tail, len(parts)) if parts[i].n_live <= SEGMENT_ROWS // 2]
+    if update_lacks_ann(snapshot.manifest, n_shards):
+        start = _tier(parts, tail, first=0)
+    elif len(small) > MAX_SEGMENTS:
+        start = _tier(parts, len(parts) - 1, first=tail)
+    else:
+        start = len(parts)
+    start = _with_dead(parts, start)
+    groups = _neighbours(parts[start:], stand_alone=[False] * (len(parts) - start))
+    merged = [Group(start + group.start, start + group.stop) for group in groups]
     merged = [group for group in _alike(snapshot, merged) if len(group.members) > 1]
     return _in_order([*merged, *_too_dead(parts, merged, and_ann=True)])
 
 
-def _for_faiss(parts: Sequence[_Part], tail: int, snapshot: Snapshot, n_shards: int) -> list[Group]:
-    """Choose groups so that the segments from ``tail`` on, which have no FAISS file, get one."""
-    scanned = sum(part.n_live for part in parts[tail:])
-    if snapshot.settings.spec.is_flat or scanned == 0:
-        return []
-    if tail and scanned > MAX_SCANNED * snapshot.n_rows:
-        last = parts[tail - 1]
-        if scanned + (last.n_live if last.too_dead else last.n_rows) <= SEGMENT_ROWS:
-            return [Group(tail - 1, len(parts), extend=not last.too_dead)]
-    if scanned * n_shards >= MIN_ANN_ROWS and len(parts) - tail > 1:
-        groups = _neighbours(parts[tail:], stand_alone=[False] * (len(parts) - tail))
-        return [Group(tail + g.start, tail + g.stop) for g in groups if len(g.members) > 1]
-    return []
+def _tier(parts: Sequence[_Part], start: int, first: int) -> int:
+    """Go back from ``start``, at most to ``first``, to where a merge of the last segments begins.
 
-
-def _tiered(parts: Sequence[_Part], tail: int) -> list[Group]:
-    """Choose the newest small segments to merge, if there are too many small ones."""
-    small = [i for i in range(tail, len(parts)) if parts[i].n_live <= SEGMENT_ROWS // 2]
-    if len(small) <= MAX_SEGMENTS:
-        return []
-    start, size = len(parts) - 1, parts[-1].n_live
-    while start > tail:
+    The segment before it has at least twice as many live rows as all later ones, or does not fit.
+    """
+    size = sum(part.n_live for part in parts[start:])
+    while start > first:
         older = parts[start - 1].n_live
         if older >= 2 * size or older + size > SEGMENT_ROWS:
             break
         start, size = start - 1, size + older
-    return [Group(start, len(parts))] if len(parts) - start > 1 else []
+    return start
+
+
+def _with_dead(parts: Sequence[_Part], start: int) -> int:
+    """Go back from ``start`` to a segment with too many dead rows that takes all later ones in."""
+    for i, part in enumerate(parts[:start]):
+        later = sum(other.n_live for other in parts[i + 1 :])
+        if part.too_dead and later <= min(part.n_live, SEGMENT_ROWS - part.n_live):
+            return i
+    return start
 
 
 def _too_dead(parts: Sequence[_Part], merged: Sequence[Group], *, and_ann: bool) -> list[Group]:
@@ -194,9 +200,9 @@ def _alike(snapshot: Snapshot, groups: Iterable[Group]) -> Iterator[Group]:
         start = group.start
         for i in group.members[1:]:
             if kinds[i] != kinds[i - 1]:
-                yield Group(start, i, extend=group.extend and start == group.start)
+                yield Group(start, i)
                 start = i
-        yield Group(start, group.stop, extend=group.extend and start == group.start)
+        yield Group(start, group.stop)
 
 
 def _in_order(groups: Sequence[Group]) -> list[Group]:

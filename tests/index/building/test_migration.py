@@ -180,8 +180,7 @@ def test_a_migration_is_refused_where_it_would_do_harm(tmp_path: Path) -> None:
 def test_a_faiss_index_is_made_for_the_new_vectors_or_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("upkeep.merge_policy", "upkeep.compaction"):
-        monkeypatch.setattr(f"sbert_search.index.{module}.MIN_ANN_ROWS", 20)
+    monkeypatch.setattr("sbert_search.index.upkeep.merge_policy.MIN_ANN_ROWS", 20)
     texts = rows(60, random.Random(7))
     spec = IndexSpec(factory="HNSW8,Flat")
     index = Index.build(texts, out=tmp_path / "i", model=OLD, spec=spec)

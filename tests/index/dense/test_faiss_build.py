@@ -7,6 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from sbert_search.index.dense import faiss_build
+from sbert_search.index.dense.faiss_runtime import import_faiss
 from sbert_search.index.settings import IndexSpec
 from sbert_search.index.storage.manifest import VectorSettings
 from tests.limits import memory_limited
@@ -93,3 +94,21 @@ def test_an_index_that_loses_precision_fetches_more_candidates(
     spec = IndexSpec(factory=factory)
     assert spec.candidates_per_result == candidates
     assert spec.is_compressed == (candidates > 1)
+
+
+@pytest.mark.parametrize("factory", ["IVF8,Flat", "IVF8,SQ8", "IVF8,PQ4x4", "IVF8,RaBitQ"])
+def test_lists_copied_from_older_indexes_are_those_of_an_index_filled_anew(factory: str) -> None:
+    faiss = import_faiss()
+    vectors = np.random.default_rng(1).standard_normal((1_500, DIM)).astype(np.float32)
+    settings = VectorSettings(dim=DIM, spec=IndexSpec(factory=factory))
+    empty = faiss_build.train([vectors], settings)
+    assert empty is not None
+    is_live = np.random.default_rng(2).random(1_500) < 0.7
+    new = np.where(is_live, np.cumsum(is_live) - 1, -1)
+    filled = [
+        (faiss_build.fill(empty, vectors[start:stop]), new[start:stop])
+        for start, stop in ((0, 900), (900, 1_300))  # the last 200 are added
+    ]
+    copied = faiss_build.fill(empty, vectors[is_live], filled=filled)
+    anew = faiss_build.fill(empty, vectors[is_live])
+    np.testing.assert_array_equal(faiss.serialize_index(copied), faiss.serialize_index(anew))

@@ -20,7 +20,7 @@ from sbert_search.index.settings import IndexSpec
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.manifest import Manifest, Metric, VectorSettings
 from sbert_search.index.store import IndexStore
-from sbert_search.index.upkeep import compaction, merge_policy
+from sbert_search.index.upkeep import merge_policy
 from tests.index.batches import make_batch, some_documents
 from tests.index.tuning.conftest import DIM, clustered
 
@@ -104,8 +104,7 @@ class FakeFaiss:
 def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeFaiss]:
     module = FakeFaiss()
     monkeypatch.setattr(faiss_gpu, "import_faiss", lambda: module)
-    for limited in (compaction, merge_policy):
-        monkeypatch.setattr(limited, "MIN_ANN_ROWS", 500)
+    monkeypatch.setattr(merge_policy, "MIN_ANN_ROWS", 500)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda number: (8 << 30, 8 << 30))
     scores = faiss_gpu.exact_candidates
     monkeypatch.setattr(

@@ -15,7 +15,7 @@ from sbert_search.index.settings import IndexSpec
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.manifest import Manifest, VectorSettings
 from sbert_search.index.store import IndexStore
-from sbert_search.index.upkeep import compaction, merge_policy
+from sbert_search.index.upkeep import merge_policy
 from tests.index.batches import make_batch, some_documents
 from tests.index.tuning.conftest import DIM, clustered
 
@@ -38,8 +38,7 @@ def snapshot(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         path, Manifest.new(VectorSettings(dim=DIM, spec=SPECS[request.param]))
     )
     with pytest.MonkeyPatch.context() as patch, store.writer() as writer:
-        for module in (compaction, merge_policy):
-            patch.setattr(module, "MIN_ANN_ROWS", 500)
+        patch.setattr(merge_policy, "MIN_ANN_ROWS", 500)
         writer.commit(make_batch(some_documents(N_ROWS), clustered(N_ROWS, seed=0)))
         writer.finish_build()
         writer.delete([f"d{i}" for i in range(0, 200)])

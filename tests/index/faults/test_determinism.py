@@ -14,7 +14,7 @@ from sbert_search.index import settings as spec
 from sbert_search.index.settings import IndexSpec
 from sbert_search.index.storage.manifest import Manifest, Metric, VectorSettings
 from sbert_search.index.store import IndexStore
-from sbert_search.index.upkeep import compaction, merge_policy
+from sbert_search.index.upkeep import merge_policy
 from tests.cli.process import ROOT, environment
 from tests.faults import FULL, keep_result
 from tests.index.batches import make_batch, some_documents, some_vectors
@@ -35,7 +35,7 @@ INDEXES: dict[str, tuple[str, Metric]] = {
 def test_no_answer_depends_on_threads_batches_or_restarts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (compaction, merge_policy, spec):
+    for module in (merge_policy, spec):
         monkeypatch.setattr(module, "MIN_ANN_ROWS", 500)
     for name, (factory, metric) in INDEXES.items():
         chosen = VectorSettings(dim=DIM, metric=metric, spec=IndexSpec(factory=factory))
@@ -43,6 +43,7 @@ def test_no_answer_depends_on_threads_batches_or_restarts(
             writer.commit(make_batch(some_documents(3000), some_vectors(3000, DIM)))
             writer.compact()
             writer.commit(make_batch(some_documents(200, "e"), some_vectors(200, DIM, 2)))
+            writer.settle()
             writer.delete([f"d{i}" for i in range(0, 3000, 7)])
     runs = [threads for threads in THREADS for _ in range(RESTARTS)]
     with ThreadPoolExecutor(2) as pool:

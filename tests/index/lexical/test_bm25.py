@@ -21,13 +21,14 @@ from sbert_search.index.lexical.analyzer import TermReader
 from sbert_search.index.settings import LexicalSettings
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage import segments as npy
-from sbert_search.index.storage.manifest import LexicalRecord, Manifest, VectorSettings
-from sbert_search.index.storage.segment_writer import record_of
+from sbert_search.index.storage.manifest import FileRecord, LexicalRecord, Manifest, VectorSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.index.upkeep.check import check
 from sbert_search.records import Document
 from sbert_search.text.docstrings import stdlib_documents
 from tests.index.batches import make_batch
+
+pytestmark = pytest.mark.usefixtures("unpacked")
 
 WORDS = "alpha beta gamma running runs ran the of river mill water turns wheel flour"
 QUERIES = [
@@ -380,7 +381,7 @@ def test_sound_files_with_a_wrong_content_are_not_believed(
     (tmp_path / "lex").mkdir()
     folder = Folder.open(tmp_path)
     files = {
-        name: record_of(npy.write(folder / f"lex/000009.{name}.npy", array))
+        name: FileRecord.of(npy.write(folder / f"lex/000009.{name}.npy", array))
         for name, array in wrong.items()
     }
     record = LexicalRecord(n_terms=segment.lexical.n_terms, n_pairs=len(good.pairs), **files)

@@ -25,6 +25,8 @@ from tests.index.batches import make_batch
 from tests.index.faults.trap import Trap, set_trap
 from tests.index.lexical.test_bm25 import DOCUMENTS, new_store, put, some_text
 
+pytestmark = pytest.mark.usefixtures("unpacked")
+
 READER = TermReader(LexicalSettings())
 
 

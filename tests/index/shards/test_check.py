@@ -19,6 +19,8 @@ from tests.index.faults.model import Operation, apply
 from tests.index.shards.sharded import N_SHARDS, new_sharded
 from tests.index.storage.test_held_folder import made
 
+pytestmark = pytest.mark.usefixtures("unpacked")
+
 PUT = Operation("put", tuple((f"d{i}", 0, 1) for i in range(12)))
 
 

@@ -42,6 +42,8 @@ from tests.index.batches import make_batch, some_documents, some_vectors
 from tests.index.faults.model import DIM, EMPTY, Operation, apply, contents
 from tests.index.shards.sharded import N_SHARDS, new_sharded
 
+pytestmark = pytest.mark.usefixtures("unpacked")
+
 PUT = Operation("put", tuple((f"d{i}", 0, 1) for i in range(12)))
 MORE = Operation("put", tuple((f"e{i}", 0, 1) for i in range(12)))
 

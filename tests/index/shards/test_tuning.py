@@ -16,7 +16,7 @@ from sbert_search.index.tuning import settings, sweep
 from sbert_search.index.tuning import settings as candidates
 from sbert_search.index.tuning.settings import Budget, Family, TuneSettings
 from sbert_search.index.tuning.tune import tune
-from sbert_search.index.upkeep import compaction, merge_policy
+from sbert_search.index.upkeep import merge_policy
 from sbert_search.index.upkeep.check import check
 from tests.index.batches import make_batch, some_documents
 from tests.index.tuning.conftest import DIM, clustered
@@ -29,7 +29,7 @@ SETTINGS = TuneSettings(recall=0.9, n_queries=200, sample_rows=1_500)
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> IndexStore:
     """Make two shards, for which a few hundred rows count as many."""
-    for module in (compaction, merge_policy, spec, candidates, settings):
+    for module in (merge_policy, spec, candidates, settings):
         monkeypatch.setattr(module, "MIN_ANN_ROWS", 500)
     monkeypatch.setattr(sweep, "TINY_BUILD_ROWS", 1_000)
     kinds = [Family("IVF{lists},SQ8", (2, 4)), Family("HNSW16")]

@@ -26,6 +26,8 @@ from sbert_search.index.upkeep.check import check
 from tests.index.batches import make_batch, some_documents, some_vectors
 from tests.index.faults.happenings import digest
 
+pytestmark = pytest.mark.usefixtures("unpacked")
+
 
 def made(path: Path, n_docs: int = 4, prefix: str = "d") -> IndexStore:
     store = IndexStore.create(path, Manifest.new(VectorSettings(dim=8), {"year": "int64"}))

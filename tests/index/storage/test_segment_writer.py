@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from sbert_search.base.folders import Folder
 from sbert_search.index.storage.manifest import Manifest, VectorSettings
 from sbert_search.index.storage.segment_writer import SegmentPart, make_part, write_segment
+from sbert_search.index.store import IndexStore
 from sbert_search.records import Document
 from tests.index.batches import make_batch, some_vectors
 
@@ -33,16 +33,16 @@ def test_of_earlier_parts_only_the_rows_that_wait_for_a_batch_are_held(tmp_path:
             vectors_held.append(vectors() is not None)
             bytes_held.append(pa.total_allocated_bytes() - first)
 
-    (tmp_path / "seg").mkdir()
-    record = write_segment(
-        Folder.open(tmp_path),
-        1,
-        parts(),
-        table=np.zeros((3, N_PARTS * PART_ROWS), np.uint64),
-        n_rows=N_PARTS * PART_ROWS,
-        manifest=Manifest.new(settings),
-        batch_rows=2,
-    )
+    empty = Manifest.new(settings)
+    with IndexStore.create(tmp_path / "i", empty).writer() as writer, writer.rewriting() as [work]:
+        record = write_segment(
+            work,
+            parts(),
+            table=np.zeros((3, N_PARTS * PART_ROWS), np.uint64),
+            n_rows=N_PARTS * PART_ROWS,
+            manifest=empty,
+            batch_rows=2,
+        )
     assert (record.row_start, record.row_end) == (0, N_PARTS * PART_ROWS)
     assert not any(vectors_held)
     assert [round(held / TEXT_BYTES) for held in bytes_held] == [1, 0, 1, 0]

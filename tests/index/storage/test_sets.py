@@ -9,9 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.index.settings import LexicalSettings
-from sbert_search.index.storage import segments as npy
-from sbert_search.index.storage.manifest import Manifest, QueryModel, VectorFiles, VectorSettings
-from sbert_search.index.storage.segment_writer import record_of
+from sbert_search.index.storage.manifest import (
+    Manifest,
+    QueryModel,
+    VectorFiles,
+    VectorSettings,
+)
 from sbert_search.index.storage.transaction import Transaction
 from sbert_search.index.store import IndexStore
 from sbert_search.index.upkeep.check import check
@@ -25,8 +28,8 @@ def add_set(path: Path, vectors: NDArray[np.float32]) -> None:
         old, segments = work.old, []
         for segment in old.segments:
             own = vectors[segment.row_start : segment.row_end]
-            file = npy.write(work.folder / f"seg/{work.new_number():06d}.vec.npy", own)
-            stored = VectorFiles(file=record_of(file), max_norm=100.0)
+            file = work.write_array(f"seg/{work.new_number():06d}.vec.npy", own)
+            stored = VectorFiles(file=file, max_norm=100.0)
             both = {**segment.vectors, "v2": stored}
             segments.append(dataclasses.replace(segment, vectors=both))
         wide = VectorSettings(dim=vectors.shape[1], metric="dot")

@@ -14,7 +14,7 @@ from sbert_search.index.store import IndexStore
 from sbert_search.index.tuning import settings, sweep
 from sbert_search.index.tuning import settings as candidates
 from sbert_search.index.tuning.settings import Family
-from sbert_search.index.upkeep import compaction, merge_policy
+from sbert_search.index.upkeep import merge_policy
 from tests.index.batches import make_batch, some_documents
 
 DIM, N_ROWS = 16, 4_000
@@ -31,7 +31,7 @@ def clustered(n_rows: int, seed: int) -> NDArray[np.float32]:
 @pytest.fixture
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a few hundred rows count as many."""
-    for module in (compaction, merge_policy, spec, candidates, settings):
+    for module in (merge_policy, spec, candidates, settings):
         monkeypatch.setattr(module, "MIN_ANN_ROWS", 500)
     monkeypatch.setattr(sweep, "TINY_BUILD_ROWS", 1_000)
 

@@ -24,7 +24,7 @@ from sbert_search.index import settings as spec
 from sbert_search.index.dense import faiss_build, faiss_runtime
 from sbert_search.index.norms import Vectors
 from sbert_search.index.settings import IndexSpec
-from sbert_search.index.storage.manifest import BuildCursor, Manifest, VectorSettings
+from sbert_search.index.storage.manifest import BuildCursor, FileRecord, Manifest, VectorSettings
 from sbert_search.index.storage.segment_writer import SegmentPart
 from sbert_search.index.storage.segments import Segment
 from sbert_search.index.store import IndexStore
@@ -33,6 +33,8 @@ from sbert_search.index.upkeep.check import check
 from sbert_search.records import Document
 from tests.index.batches import make_batch, some_documents, some_vectors
 from tests.limits import memory_limited
+
+pytestmark = pytest.mark.usefixtures("unpacked")
 
 
 def scattered(path: Path, spec: IndexSpec | None = None) -> IndexStore:
@@ -155,7 +157,7 @@ def test_an_emptied_index_compacts_to_nothing_and_never_reuses_rows(tmp_path: Pa
 
 @pytest.fixture
 def small_ann(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (compaction, merge_policy, spec):
+    for module in (merge_policy, spec):
         monkeypatch.setattr(module, "MIN_ANN_ROWS", 500, raising=True)
 
 
@@ -346,7 +348,6 @@ def test_check_compares_the_parts_of_an_index_with_each_other(tmp_path: Path) ->
     """A file with the right hash and the wrong content, as only a defect of ours could write."""
     from sbert_search.index.storage import manifest as manifests
     from sbert_search.index.storage import segments as npy
-    from sbert_search.index.storage.segment_writer import record_of
 
     store = scattered(tmp_path / "i")
     manifest, segment = store.snapshot.manifest, store.snapshot.segments[2]
@@ -354,7 +355,7 @@ def test_check_compares_the_parts_of_an_index_with_each_other(tmp_path: Path) ->
     table[1, [3, 4]] = table[1, [4, 3]]
     folder = store.snapshot.folder
     file = npy.write(folder / "seg/000077.ids.npy", table)
-    changed = dataclasses.replace(manifest.segments[2], ids=record_of(file))
+    changed = dataclasses.replace(manifest.segments[2], ids=FileRecord.of(file))
     segments = (*manifest.segments[:2], changed, *manifest.segments[3:])
     manifests.write(folder, dataclasses.replace(manifest, segments=segments))
     assert [problem.file for problem in check(store.path).problems] == ["seg/000077.ids.npy"]

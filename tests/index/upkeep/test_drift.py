@@ -14,14 +14,14 @@ from sbert_search.index.settings import IndexSpec
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.manifest import Manifest, VectorSettings
 from sbert_search.index.store import IndexStore
-from sbert_search.index.upkeep import compaction, merge_policy
+from sbert_search.index.upkeep import merge_policy
 from sbert_search.index.upkeep.info import K, measure_drift, probe_queries, recall_of
 from tests.index.batches import make_batch, some_documents, some_vectors
 
 
 @pytest.fixture(autouse=True)
 def small_ann(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (compaction, merge_policy, spec):
+    for module in (merge_policy, spec):
         monkeypatch.setattr(module, "MIN_ANN_ROWS", 500, raising=True)
 
 
@@ -151,3 +151,15 @@ def test_probes_stay_the_same_for_as_long_as_they_live(tmp_path: Path) -> None:
     after = set(probe_queries(store.snapshot).tolist())
     assert before - after == set(gone)
     assert measure_drift(store.snapshot).recall is None
+
+
+def test_the_lists_of_a_small_file_are_counted_with_those_of_the_others(tmp_path: Path) -> None:
+    store = made(tmp_path / "i", "IVF16,Flat")
+    before = measure_drift(store.snapshot).imbalance
+    with store.writer() as writer:
+        writer.commit(make_batch(some_documents(20, "b"), clustered(20, 0.0, 2)))
+        writer.settle()
+    assert [ann is not None for ann in store.snapshot.anns] == [True, True]
+    after = measure_drift(store.snapshot)
+    assert after.imbalance == pytest.approx(before, rel=0.05)
+    assert after.segments == 2

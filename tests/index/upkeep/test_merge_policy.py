@@ -108,52 +108,100 @@ def test_an_emptied_segment_goes(tmp_path: Path) -> None:
 
 @pytest.fixture
 def small_ann(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (compaction, merge_policy, spec):
+    for module in (merge_policy, spec):
         monkeypatch.setattr(module, "MIN_ANN_ROWS", 500, raising=True)
 
 
 @pytest.mark.usefixtures("small_ann")
+def test_updates_do_not_merge_all_rows_while_there_are_too_few_to_train(tmp_path: Path) -> None:
+    settings = VectorSettings(dim=8, spec=IndexSpec(factory="IVF16,Flat"))
+    store = IndexStore.create(tmp_path / "i", Manifest.new(settings))
+    put(store, 500, "a")
+    put(store, 20, "b")
+    assert sizes(store) == [500, 20]
+    put(store, 104, "c")  # 624 = 16 lists of 39 rows
+    assert sizes(store) == [624]
+    assert store.snapshot.anns[0] is not None
+
+
+@pytest.mark.usefixtures("small_ann")
 @pytest.mark.parametrize("factory", ["HNSW16", "IVF8,Flat", "HNSW16,SQ8", "RR8,IVF8,SQ8"])
-def test_new_rows_join_the_faiss_index_that_is_there(
+def test_new_rows_get_a_faiss_file_of_their_own_from_the_training_that_is_there(
     tmp_path: Path, factory: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    added: list[int] = []
+    filled: list[int] = []
     fill = faiss_build.fill
 
-    def count(begun: object, vectors: Vectors, *more: object) -> object:
-        added.append(len(vectors) - begun.ntotal)  # type: ignore[attr-defined]
-        return fill(begun, vectors, *more)  # type: ignore[arg-type]
+    def count(empty: object, vectors: Vectors, *more: object) -> object:
+        filled.append(len(vectors))
+        return fill(empty, vectors, *more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(faiss_build, "fill", count)
     settings = VectorSettings(dim=8, spec=IndexSpec(factory=factory, nprobe=8, ef_search=200))
     store = IndexStore.create(tmp_path / "i", Manifest.new(settings))
     put(store, 500, "a")
     with store.writer() as writer:
         writer.compact()
+    monkeypatch.setattr(faiss_build, "fill", count)
+    monkeypatch.setattr(faiss_build, "train", lambda *_: pytest.fail("it is trained already"))
     remove(store, [f"a{i}" for i in range(50)])
     put(store, 4, "b")  # fewer than 1 %: scanned
-    assert sizes(store) == [500, 4]
-    assert added == [500]
-    put(store, 40, "c", seed=5)  # joins, dead rows stay
-    assert sizes(store) == [544]
-    assert added == [500, 44]
-    assert store.snapshot.n_docs == 494
-    _finds_its_own(store)
-    remove(store, [f"a{i}" for i in range(50, 200)])  # too many dead: made anew
-    assert sizes(store) == [344]
-    assert store.snapshot.manifest.n_dead_rows == 0
+    assert (sizes(store), filled) == ([500, 4], [])
+    put(store, 40, "c", seed=5)
+    assert (sizes(store), filled) == ([500, 44], [44])
+    _finds_its_own(store, n_files=2)
+    put(store, 24, "e", seed=6)  # 44 are fewer than twice as many
+    assert (sizes(store), filled) == ([500, 68], [44, 68])
+    put(store, 200, "f", seed=7)  # 68 are, and 450 live ones are fewer than twice 268
+    assert (sizes(store), filled) == ([718], [44, 68, 718])
+    assert (store.snapshot.n_docs, store.snapshot.manifest.n_dead_rows) == (718, 0)
+    _finds_its_own(store, n_files=1)
+    remove(store, [f"a{i}" for i in range(50, 200)])  # more than a fifth
+    assert (sizes(store), filled) == ([568], [44, 68, 718, 568])
     assert check(store.path).problems == ()
 
 
-def _finds_its_own(store: IndexStore) -> None:
+def _finds_its_own(store: IndexStore, n_files: int) -> None:
     """Every new vector finds itself, through FAISS and reopened, and no dead row is found."""
     found = IndexStore.open(store.path)
-    assert [one is not None for one in found.snapshot.anns] == [True]
+    assert [one is not None for one in found.snapshot.anns] == [True] * n_files
     docs = found.snapshot.lookup([f"c{i}" for i in range(40)])
     rows = found.snapshot.search(some_vectors(40, seed=5), 3)[1]
     assert (rows[:, 0] == docs).mean() > 0.9
     live = set(found.snapshot.lookup([doc.doc_id for doc in found.snapshot.iter_documents()]))
     assert set(rows.ravel().tolist()) <= live
+
+
+@pytest.mark.thorough
+@pytest.mark.usefixtures("small_ann")
+def test_rows_with_faiss_files_are_seldom_written_under_many_updates(
+    fast_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[int] = []
+    write = segment_writer.write_segment
+
+    def count(*arguments: object, n_rows: int, **more: object) -> object:
+        written.append(n_rows)
+        return write(*arguments, n_rows=n_rows, **more)  # type: ignore[arg-type]
+
+    store = IndexStore.create(
+        fast_path / "i", Manifest.new(VectorSettings(dim=8, spec=IndexSpec(factory="SQ8")))
+    )
+    put(store, 1000, "base")
+    monkeypatch.setattr(compaction, "write_segment", count)
+    oldest = 0
+    for i in range(100):
+        put(store, 20, f"{i}-", seed=i)
+        gone = [f"base{n}" for n in range(oldest, oldest + 9)]
+        remove(store, gone)
+        oldest += 9
+        records = store.snapshot.manifest.segments
+        scanned = [r.n_rows for r in records if r.vectors["v1"].ann is None]
+        assert sum(scanned) <= merge_policy.MAX_SCANNED * sum(sizes(store))
+        assert len(records) <= 7
+        for segment, size in enumerate(sizes(store)):
+            assert size - store.snapshot.n_live(segment) <= merge_policy.MAX_DEAD * size
+    assert store.snapshot.n_rows == 1000 + 100 * 11
+    assert sum(written) < 100 * 20 * 9
 
 
 @pytest.mark.usefixtures("small_ann")
@@ -180,7 +228,7 @@ def test_a_budget_that_faiss_does_not_fit_leaves_the_update_as_it_is(tmp_path: P
             writer.settle()
         assert sizes(store) == [600, 100]
         assert writer.settle()
-    assert sizes(store) == [700]
+    assert (sizes(store), len(store.snapshot.manifest.faiss_files)) == ([600, 100], 2)
     assert check(store.path).problems == ()
 
 
@@ -207,7 +255,7 @@ def _centroids(store: IndexStore) -> np.ndarray[tuple[int, ...], np.dtype[np.flo
     faiss = faiss_runtime.import_faiss()
     [found] = store.snapshot.anns
     assert found is not None
-    copy = found.copy()
+    copy = found.read(mapped=False)
     index = faiss.downcast_index(copy)
     centroids: np.ndarray[tuple[int, ...], np.dtype[np.float32]]
     centroids = index.quantizer.reconstruct_n(0, index.nlist)
