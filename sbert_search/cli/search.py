@@ -29,6 +29,7 @@ from sbert_search.cli.options.shared import (
     index_folder,
     model_options,
     options_of,
+    query_model_option,
     refuse_typed,
     shared_options,
     typed,
@@ -131,6 +132,7 @@ def _single_without_collections(function: Callable[..., None]) -> Callable[..., 
     "--run-out", type=click.Path(path_type=Path), help="TREC run file for the hits of --queries."
 )
 @search_runner_options
+@query_model_option
 @index_embedder_options
 @shared_options("allow-inexact", "memory", "quiet", "json")
 @click.pass_context
@@ -151,6 +153,7 @@ def search(
     rerank: str | None,
     rerank_windows: int,
     answer: str | None,
+    query_model: str | None,
     model: str | None,
     allow_inexact: bool,
     as_json: bool,
@@ -207,6 +210,7 @@ def search(
         reranker,
         reader=reader,
         runner=runner,
+        query_model=query_model,
         quick=quick,
         allow_inexact=allow_inexact,
         **hardware,

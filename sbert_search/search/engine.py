@@ -95,6 +95,8 @@ class SearchEngine:
             the first ``answer_depth`` hits and fills `Hit.answer`.
         runner: Searches the shards of a sharded index on other machines, such as a `RayRunner`;
             None: this process does.
+        query_model: Name of a query model of the index, which embeds the queries; ``embedder``
+            then names another place to find it. None: the model of the index does.
         allow_inexact: Only warn if the index's model, in another engine or precision, gives
             vectors of check texts that differ too much from those stored in the index.
         options: How to open a model by name: ``device``, ``engine``, ``precision``, ``quick``; see
@@ -107,8 +109,8 @@ class SearchEngine:
     Raises:
         TypeError: There is no such keyword.
         IndexStoreError: The index cannot be opened, or is an unfinished build.
-        ConfigError: The reranker has no ``predict``, the reader has no ``answer``, or there is a
-            runner and the index has no shards.
+        ConfigError: The reranker has no ``predict``, the reader has no ``answer``, there is a
+            runner and the index has no shards, or the index has no such query model.
         ClusterError: The cluster of the runner does not answer.
         ModelMismatch: The embedder is not the model that built the index. A model given by name
             is compared at the first query.
@@ -128,6 +130,7 @@ class SearchEngine:
         *,
         reader: AnswerReader | None = None,
         runner: ShardRunner | None = None,
+        query_model: str | None = None,
         allow_inexact: bool = False,
         **options: Unpack[MatchingOptions],
     ) -> None:
@@ -146,13 +149,13 @@ class SearchEngine:
                 f"{reader!r} cannot read hits: it has no method answer. Pass Predictor(MODEL)."
             )
         self.reranker, self.reader, self.runner = reranker, reader, runner
-        self._model = embedder
+        self._model, self._query_model = embedder, query_model
         self._turns = Turns(usable_cores())  # more threads than cores would not search faster
         self._threads = Threads(usable_cores())
         self._model_options: CheckedOptions = {"allow_inexact": allow_inexact, **options}
         self._loading = Lock()
         self._models: dict[str, TextEmbedder] = {}  # opened ones, by `VectorSettings.digest`
-        self._digest = self.index.state.settings.digest  # of the model that ``embedder`` names
+        self._digest = self._digest_of(self.index.state)  # of the model that ``embedder`` names
         self._has_embedder = not (embedder is None or isinstance(embedder, (str, Path)))
         if self._has_embedder:
             self.load_model()
@@ -160,7 +163,13 @@ class SearchEngine:
 
     def __reduce__(self) -> tuple[Callable[..., SearchEngine], tuple[object, ...]]:
         """Pickle the arguments of the constructor; unpickling opens index and model again."""
-        again = partial(SearchEngine, reader=self.reader, runner=self.runner, **self._model_options)
+        again = partial(
+            SearchEngine,
+            reader=self.reader,
+            runner=self.runner,
+            query_model=self._query_model,
+            **self._model_options,
+        )
         return again, (self.index, self._model, self.reranker)
 
     @property
@@ -186,7 +195,7 @@ class SearchEngine:
         """Open the model that made the vectors of a state, which a migration may have changed."""
         from sbert_search.index.building.model_check import open_matching
 
-        digest = state.settings.digest
+        digest = self._digest_of(state)
         with self._loading:
             if opened := self._models.get(digest):
                 return opened
@@ -195,12 +204,26 @@ class SearchEngine:
             options: CheckedOptions = {**self._model_options}
             allow_inexact, quick = options.pop("allow_inexact"), options.pop("quick", False)
             opened = open_matching(
-                state, model, options, allow_inexact=allow_inexact, quick=quick, named=False
+                state,
+                model,
+                options,
+                allow_inexact=allow_inexact,
+                quick=quick,
+                named=False,
+                query_model=self._query_model,
             )
             # Searches of the state before a migration may still run; older models are closed.
             kept = list(self._models.items())[-1:]
             self._models = dict([*kept, (digest, opened)])
             return opened
+
+    def _digest_of(self, state: Snapshot) -> str:
+        """Return the digest of the model that embeds the queries."""
+        if self._query_model is None:
+            return state.settings.digest
+        from sbert_search.index.building.model_check import query_settings
+
+        return query_settings(state, self._query_model).digest
 
     def refresh(self) -> bool:
         """Move to the newest committed state of the index; return whether there was a newer one."""

@@ -1,4 +1,4 @@
-"""`index migrate`: change the model of an index while it is used."""
+"""`index migrate` and `index query-model`: another model for an index, or a fast one beside it."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ from sbert_search.cli.options.shared import (
 from sbert_search.config import to_mapping
 
 if TYPE_CHECKING:
+    from sbert_search.evaluate.judged import SearchAgreement
     from sbert_search.index.building.migration import MigrationPlan, MigrationReport
     from sbert_search.index.index import Index
+    from sbert_search.index.storage.manifest import QueryModel
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 Step = Literal["dry_run", "rollback", "finish", "abandon"]
@@ -178,12 +180,21 @@ def _judge(index: Index, queries: Path, qrels: Path | None, *, as_json: bool) ->
     engines = SearchEngine(index), SearchEngine(index.preview_migration())
     found = compare_searches(*engines, queries, qrels)
     if as_json:
-        judged = found.judged and {
-            "first": found.judged.first,
-            "second": found.judged.second,
-            "difference": to_mapping(found.judged.difference),
-        }
-        return emit({**to_mapping(replace(found, judged=None)), "judged": judged})
+        return emit(_agreement_record(found))
+    _show_agreement(found, "old and new model")
+    say("The same command without --judge switches to the new model.")
+
+
+def _agreement_record(found: SearchAgreement) -> dict[str, object]:
+    judged = found.judged and {
+        "first": found.judged.first,
+        "second": found.judged.second,
+        "difference": to_mapping(found.judged.difference),
+    }
+    return {**to_mapping(replace(found, judged=None)), "judged": judged}
+
+
+def _show_agreement(found: SearchAgreement, engines: str) -> None:
     facts: dict[str, object] = {
         "queries": found.queries,
         "same first hit": f"{found.same_first:.0%}",
@@ -192,9 +203,8 @@ def _judge(index: Index, queries: Path, qrels: Path | None, *, as_json: bool) ->
     if found.rank_correlation is not None:
         facts["correlation of ranks"] = f"{found.rank_correlation:.2f}"
     if found.judged:
-        facts["old and new model"] = found.judged
+        facts[engines] = found.judged
     show_facts(facts)
-    say("The same command without --judge switches to the new model.")
 
 
 def _drop(index: Index, step: Step, *, as_json: bool) -> None:
@@ -207,3 +217,86 @@ def _drop(index: Index, step: Step, *, as_json: bool) -> None:
     if as_json:
         return emit({"index": str(index.path), "dropped": dropped})
     say(f"The vectors of {', '.join(dropped)} are removed.")
+
+
+@click.command()
+@index_folder
+@click.argument("model", required=False)
+@click.option("--name", default="fast", show_default=True, help="Name of the query model.")
+@click.option("--remove", is_flag=True, help="Remove the query model --name from the index.")
+@click.option(
+    "--judge",
+    type=FILE,
+    help="File of queries: measure how much of the quality of dense search the model keeps.",
+)
+@click.option("--qrels", type=FILE, help="Judgements of the queries of --judge, for nDCG@10.")
+@shared_options("wait", "quiet", "json")
+@click.pass_context
+def query_model(
+    ctx: click.Context,
+    /,
+    path: Path,
+    model: str | None,
+    name: str,
+    remove: bool,
+    judge: Path | None,
+    qrels: Path | None,
+    wait_s: float,
+    as_json: bool,
+    **_: object,
+) -> None:
+    """Let the small MODEL embed queries of the index DIR, for `search --query-model NAME`.
+
+    The documents keep their vectors, so MODEL must give vectors in the same space, as a model does
+    that was distilled from that of the index. Another one is refused. Without MODEL, the query
+    models of the index are listed.
+    """
+    from sbert_search.index.index import Index
+
+    if model is None or remove:
+        where = "with --remove" if remove else "without MODEL"
+        refuse_typed(ctx, {"model", "judge", "qrels", *(() if remove else ("name",))}, where)
+    if judge is None:
+        refuse_typed(ctx, {"qrels"}, "without --judge")
+    index = Index.open(path, wait_s=wait_s)
+    if remove:
+        return index.remove_query_model(name)
+    if model is not None:
+        index.add_query_model(model, name)
+        if judge is not None:
+            _judge_query_model(index, name, judge, qrels, as_json=as_json)
+    for each, record in index.query_models.items():
+        if model is None or each == name:
+            _show_query_model(each, record, as_json=as_json)
+    if model is not None and not as_json:
+        say(f'Use it: sbert-search search {path} "your question" --query-model {name}')
+
+
+def _judge_query_model(
+    index: Index, name: str, queries: Path, qrels: Path | None, *, as_json: bool
+) -> None:
+    """Compare dense hits by the query model with those by the model, and record the result."""
+    from sbert_search.evaluate import compare_searches
+    from sbert_search.index.building.query_models import put
+    from sbert_search.search.engine import SearchEngine
+
+    engines = SearchEngine(index), SearchEngine(index, query_model=name)
+    found = compare_searches(*engines, queries, qrels, mode="dense")
+    if not as_json:
+        _show_agreement(found, "model and query model")
+    record = replace(index.query_models[name], retention=found.overlap, measured_on="queries")
+    if found.judged and found.judged.first:
+        share = found.judged.second / found.judged.first
+        record = replace(record, retention=share, measured_on="judgements")
+    put(index, name, record)
+
+
+def _show_query_model(name: str, record: QueryModel, *, as_json: bool) -> None:
+    facts = {
+        "name": name,
+        "model": record.identity["name"],
+        "cosine": record.cosine,
+        "retention": record.retention,
+        "measured on": record.measured_on,
+    }
+    emit(facts) if as_json else show_facts(facts)

@@ -100,16 +100,22 @@ def open_matching(
     allow_inexact: bool,
     quick: bool,
     named: bool,
+    query_model: str | None = None,
 ) -> TextEmbedder:
-    """Open the model of an index and compare it with the index; see `Index.matching_embedder`."""
+    """Open the model of an index and compare it with the index; see `Index.matching_embedder`.
+
+    ``query_model``: open the query model of this name in place of the model.
+    """
     settings = state.manifest.settings
+    if query_model is not None:
+        settings = query_settings(state, query_model)
     identity = ModelIdentity.from_mapping(settings.identity)
     require_model(identity, state.path)
     given = model is not None
     model = identity.name if model is None else model
     report = note if named else detail
     if isinstance(model, (str, Path)):
-        if quick and (graph := _open_graph(settings, model, report)):
+        if quick and (graph := _open_graph(settings, model, report, query_model)):
             return graph
         options = with_kept_choices(model, options, settings)
     try:
@@ -118,15 +124,34 @@ def open_matching(
         if given:
             raise
         remedy = if_offered("--model", "name it with --model", "make a link to it there")
-        raise ModelError(
-            f"{error} The index was built with this model; if it lies elsewhere now, {remedy}."
-        ) from error
+        what = f"This is the query model {query_model!r} of the index"
+        what = "The index was built with this model" if query_model is None else what
+        raise ModelError(f"{error} {what}; if it lies elsewhere now, {remedy}.") from error
+    require_same_model(settings, embedder, query_model)
     require_agreement(settings, embedder, allow_inexact=allow_inexact)
     return embedder
 
 
+def query_settings(state: Snapshot, name: str) -> VectorSettings:
+    """Return the settings of an index with one of its query models in place of the model.
+
+    They have no check texts, as the vectors of a query model are only near those of the model.
+    """
+    models = state.manifest.query_models
+    if name not in models:
+        known = ", ".join(models) or "none"
+        raise ConfigError(
+            f"{state.path} has no query model {name!r}; it has: {known}. `sbert-search index "
+            "query-model DIR MODEL --name NAME` adds one."
+        )
+    return replace(state.manifest.settings, identity=models[name].identity, self_check=SelfCheck())
+
+
 def _open_graph(
-    settings: VectorSettings, model: str | Path, report: Callable[[str], None]
+    settings: VectorSettings,
+    model: str | Path,
+    report: Callable[[str], None],
+    query_model: str | None,
 ) -> TextEmbedder | None:
     """Open a model's exported ONNX graph; if that is impossible, note why and return None."""
     from sbert_search.embed.engines.graph import require_graph
@@ -146,7 +171,8 @@ def _open_graph(
     except SbertSearchError as error:
         _note_torch(error)
         return None
-    require_same_model(settings, embedder)  # an error, since torch would load the same model
+    # An error, since torch would load the same model.
+    require_same_model(settings, embedder, query_model)
     try:
         require_agreement(settings, embedder)
     except ModelMismatch as error:
@@ -169,10 +195,10 @@ def with_kept_choices(
     that name another engine than native.
     """
     stored = ModelIdentity.from_mapping(settings.identity)
-    if stored.engine not in _ENGINES or str(model).startswith("hashing"):
+    if stored.engine not in (*_ENGINES, "static") or str(model).startswith("hashing"):
         return options
     kept = _with_kept_prompts(options, stored)
-    if options.get("engine", "native") != "native":
+    if stored.engine == "static" or options.get("engine", "native") != "native":
         return kept
     from sbert_search.base.device import computes_on_cpu  # torch loads here
 
@@ -234,11 +260,19 @@ def require_model(identity: ModelIdentity, path: Path) -> None:
         )
 
 
-def require_same_model(settings: VectorSettings, embedder: TextEmbedder) -> None:
-    """Refuse an embedder of another model than the one that built an index."""
+def require_same_model(
+    settings: VectorSettings, embedder: TextEmbedder, query_model: str | None = None
+) -> None:
+    """Refuse another model than the one that built an index, or was added as a query model."""
     stored = ModelIdentity.from_mapping(settings.identity)
     given = embedder.identity
     if differing := differences(stored, given):
+        if query_model is not None:
+            raise ModelMismatch(
+                f"The query model {query_model!r} of the index was added as {stored.name} with "
+                f"other files or settings than {given.name} has ({'; '.join(differing)}). Use "
+                "those, or add it again with `sbert-search index query-model`."
+            )
         if stored.name == given.name:
             what = f"{stored.name} with other files or settings"
             remedy = "Pass it with those of the index, as Embedder(..., prompts=...) does"
@@ -324,7 +358,8 @@ def require_agreement(
         if same_engine
         else if_offered(
             "--engine",
-            f"Use --engine {stored.engine} --precision {stored.precision}",
+            f"Use --engine {stored.engine.replace('static', 'native')} "
+            f"--precision {stored.precision}",
             "This command has no option for another engine or precision; build another index",
         )
     )

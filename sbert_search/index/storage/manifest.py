@@ -122,8 +122,11 @@ class QueryModel:
 
     vectors: str  # name of the set
     identity: Mapping[str, object]  # of the model; any JSON object
-    # Measured quality as a share of that of the set's own model; 0: not measured.
+    cosine: float = 0.0  # mean, of its vectors of stored passages with those of the set
+    # Quality of dense search as a share of that of the set's own model: by nDCG@10 over judgements,
+    # or by the share of the ten first hits that both find, for queries or for stored passages.
     retention: float = 0.0
+    measured_on: Literal["judgements", "queries", "passages"] = "passages"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
