@@ -48,7 +48,7 @@ def test_a_model_of_the_same_space_answers_queries(tmp_path: Path, n_shards: int
     assert (hit.doc_id, engine.embedder.identity.name) == ("7", str(fast))
     assert hit.score < 0.999
     assert SearchEngine(again).search(TEXTS[7], k=1, mode="dense")[0].score > 0.999
-    copy = pickle.loads(pickle.dumps(engine))  # noqa: S301
+    copy = pickle.loads(pickle.dumps(engine))
     assert copy.search(TEXTS[7], k=1, mode="dense")[0].score == hit.score
     index.remove_query_model("fast")
     with pytest.raises(ConfigError, match="has no query model 'fast'; it has: none"):
@@ -59,7 +59,7 @@ def test_a_model_of_another_space_is_refused(path: Path, tmp_path: Path) -> None
     index = Index.open(path)
     with pytest.raises(ModelMismatch, match=r"not in the space .* mean cosine of -?0\.\d\d with"):
         index.add_query_model(tiny_static(tmp_path / "other", seed=5))
-    with pytest.raises(ModelMismatch, match="vectors of 8 dimensions, and .* holds vectors of 16"):
+    with pytest.raises(ModelMismatch, match=r"vectors of 8 dimensions, and .* holds vectors of 16"):
         index.add_query_model(tiny_static(tmp_path / "small", dim=8))
     assert not index.query_models
 
@@ -72,7 +72,7 @@ def test_what_cannot_be_measured_or_opened_again_is_refused(path: Path, tmp_path
         index.add_query_model(fast, "a/b")
     vectors = Embedder(fast).encode(TEXTS[:5])
     few = Index.from_texts(TEXTS[:5], vectors=vectors)  # no model, so no check texts
-    with pytest.raises(IndexStoreError, match="has 5 texts .*; 8 are needed"):
+    with pytest.raises(IndexStoreError, match=r"has 5 texts .*; 8 are needed"):
         few.add_query_model(fast)
 
 
