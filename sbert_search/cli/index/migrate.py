@@ -180,18 +180,14 @@ def _judge(index: Index, queries: Path, qrels: Path | None, *, as_json: bool) ->
     engines = SearchEngine(index), SearchEngine(index.preview_migration())
     found = compare_searches(*engines, queries, qrels)
     if as_json:
-        return emit(_agreement_record(found))
+        judged = found.judged and {
+            "first": found.judged.first,
+            "second": found.judged.second,
+            "difference": to_mapping(found.judged.difference),
+        }
+        return emit({**to_mapping(replace(found, judged=None)), "judged": judged})
     _show_agreement(found, "old and new model")
     say("The same command without --judge switches to the new model.")
-
-
-def _agreement_record(found: SearchAgreement) -> dict[str, object]:
-    judged = found.judged and {
-        "first": found.judged.first,
-        "second": found.judged.second,
-        "difference": to_mapping(found.judged.difference),
-    }
-    return {**to_mapping(replace(found, judged=None)), "judged": judged}
 
 
 def _show_agreement(found: SearchAgreement, engines: str) -> None:

@@ -14,18 +14,16 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
 
 from sbert_search.base import files
 from sbert_search.embed.engines.protocol import Engine, OpenedModel
 from sbert_search.embed.protocol import TokenizedTexts, Vectors
-from sbert_search.errors import ModelError, WeightsError
+from sbert_search.errors import WeightsError
 from sbert_search.models.loading.folder import ModelFolder, read_folder
 from sbert_search.models.loading.modules import Module
 from sbert_search.models.loading.resolve import resolve_model
-from sbert_search.text.tokens.tokenizer import Frame, TextTokenizer
+from sbert_search.text.tokens.tokenizer import TextTokenizer
 
-_NO_LIMIT = 1 << 30  # tokens; more than any text has
 _DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4"}
 _TANH = "torch.nn.modules.activation.Tanh"
 _ACTIVATIONS: Mapping[object, Callable[[Vectors], Vectors]] = {
@@ -47,7 +45,7 @@ class StaticEngine:
 
     def __init__(self, folder: ModelFolder) -> None:
         first, *later = folder.description.modules
-        self.tokenizer = _tokenizer(folder.path / first.folder)
+        self.tokenizer = TextTokenizer.unframed(folder.path / first.folder)
         tensors = _tensors(folder.path / first.folder)
         self._mapping, self._factors = tensors.get("mapping"), tensors.get("weights")
         table = tensors.get("embedding.weight", tensors.get("embeddings"))
@@ -107,19 +105,6 @@ def _is_plain(module: Module) -> bool:
     settings = {n: v for n, v in module.settings.items() if v not in _NEUTRAL or n in _READ}
     known = settings.get("activation_function", _TANH) in _ACTIVATIONS
     return module.kind in ("Dense", "Normalize") and known and settings.keys() <= _READ
-
-
-def _tokenizer(folder: Path) -> TextTokenizer:
-    """Read tokenizer.json, which adds no special tokens here and limits texts as it states."""
-    path = folder / "tokenizer.json"
-    try:
-        backend = Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises bare Exception
-        raise ModelError(f"{path} cannot be read: {error}. Copy the model again.") from error
-    limit = int((backend.truncation or {}).get("max_length", _NO_LIMIT))
-    tokenizer = TextTokenizer(backend, limit, folder=folder)
-    tokenizer.single = Frame([], [], [], (0, 0, 0, 0, 0))
-    return tokenizer
 
 
 def _step(path: Path, module: Module) -> Step:
