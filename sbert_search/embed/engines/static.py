@@ -45,7 +45,7 @@ class StaticEngine:
 
     def __init__(self, folder: ModelFolder) -> None:
         first, *later = folder.description.modules
-        self.tokenizer = TextTokenizer.unframed(folder.path / first.folder)
+        self.tokenizer = TextTokenizer.of_static(folder.path / first.folder)
         tensors = _tensors(folder.path / first.folder)
         self._mapping, self._factors = tensors.get("mapping"), tensors.get("weights")
         table = tensors.get("embedding.weight", tensors.get("embeddings"))

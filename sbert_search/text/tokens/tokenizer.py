@@ -141,7 +141,7 @@ class TextTokenizer:
         return cls(backend, max_len, folder=folder)
 
     @classmethod
-    def unframed(cls, folder: Path) -> TextTokenizer:
+    def of_static(cls, folder: Path) -> TextTokenizer:
         """Read the tokenizer.json of a static model, which puts no special tokens around a text.
 
         Only a limit that the file states truncates a text, whatever tokenizer_config.json says.
@@ -152,7 +152,11 @@ class TextTokenizer:
         except Exception as error:  # the library raises bare Exception
             raise ModelError(f"{path} cannot be read: {error}. Copy the model again.") from error
         limit = int((backend.truncation or {}).get("max_length", _NO_LIMIT))
-        tokenizer = cls(backend, limit, folder=folder)
+        return cls(backend, limit, folder=folder).unframed(limit)
+
+    def unframed(self, max_len: int = _NO_LIMIT) -> TextTokenizer:
+        """Return a tokenizer that puts no special tokens around a single text."""
+        tokenizer = TextTokenizer(self.backend, max_len, folder=self.folder)
         tokenizer.single = Frame([], [], [], (0, 0, 0, 0, 0))
         return tokenizer
 
