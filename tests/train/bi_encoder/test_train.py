@@ -488,7 +488,7 @@ def test_classes_over_vectors_of_length_1_are_warned_of(
         ("stsb", "nli", ("loss.name=contrastive",), ConfigError, "takes two labels, but there are"),
         ("nli", "sts", ('loss.concatenation=["w"]',), ConfigError, "has 'w'; known: u, v"),
         ("nli", "nli", ("loss.concatenation=[]",), ConfigError, "loss.concatenation is empty"),
-        ("static", "sts", ("model=static", "loss.name=cosent"), ConfigError, "learns the vectors"),
+        ("stsb", "sts", ("model=static",), ConfigError, "learns the vectors of a teacher"),
         (
             "static",
             "texts",
