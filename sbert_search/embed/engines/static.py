@@ -22,7 +22,6 @@ from sbert_search.errors import WeightsError
 from sbert_search.models.loading.folder import ModelFolder, read_folder
 from sbert_search.models.loading.modules import Module
 from sbert_search.models.loading.resolve import resolve_model
-from sbert_search.text.tokens.tokenizer import TextTokenizer
 
 _DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4"}
 _TANH = "torch.nn.modules.activation.Tanh"
@@ -44,6 +43,9 @@ class StaticEngine:
     batch_tokens = 1 << 16
 
     def __init__(self, folder: ModelFolder) -> None:
+        # Imported here, so that a search without a model does not load the library tokenizers.
+        from sbert_search.text.tokens.tokenizer import TextTokenizer
+
         first, *later = folder.description.modules
         self.tokenizer = TextTokenizer.of_static(folder.path / first.folder)
         tensors = _tensors(folder.path / first.folder)
