@@ -74,8 +74,8 @@ class Embedder(EncodeMethods):
             of several devices gets its own process.
         engine: One of these:
 
-            - native: this package's encoder. If this encoder does not support the architecture of
-              a model, sentence-transformers is used instead.
+            - native: this package's encoder; or, for the table of a static model on a CPU, numpy.
+              If neither supports the architecture of a model, sentence-transformers is used.
             - onnx: the native encoder, exported as a graph. It runs on a CPU in fp32. Only the
               export needs torch.
             - sentence-transformers: the library of this name.

@@ -268,7 +268,7 @@ def _open_index(
         model = _model_of(index, embedders, settings, metrics)
     querying = None
     if settings.query_model is not None:
-        querying = _query_model_of(index, settings.query_model, embedders, settings, metrics)
+        querying = _query_model_of(index, embedders, settings, metrics)
     inexact = settings.allow_inexact
     engine = partial(
         SearchEngine,
@@ -340,13 +340,9 @@ def _model_of(
 
 
 def _query_model_of(
-    index: Index,
-    name: str,
-    known: dict[str, ServedEmbedder],
-    settings: ServeSettings,
-    metrics: Metrics,
+    index: Index, known: dict[str, ServedEmbedder], settings: ServeSettings, metrics: Metrics
 ) -> ServedEmbedder:
-    """Return a query model of an index; one of several indexes is served once."""
+    """Return the query model of an index; it is served once for all indexes with this model."""
     embedder = open_matching(
         index.state,
         None,
@@ -354,7 +350,7 @@ def _query_model_of(
         allow_inexact=settings.allow_inexact,
         quick=False,
         named=True,
-        query_model=name,
+        query_model=settings.query_model,
     )
     for served in known.values():
         if not embedder.identity.differences(served.identity):

@@ -33,6 +33,8 @@ _ACTIVATIONS: Mapping[object, Callable[[Vectors], Vectors]] = {
 _READ = {"in_features", "out_features", "bias", "activation_function"}
 _NEUTRAL = (None, False, "sentence_embedding")
 
+_BY_TOKEN = ("mapping", "weights")
+
 Step = Callable[[Vectors], Vectors]
 
 
@@ -40,7 +42,7 @@ class StaticEngine:
     """Averages rows of a table and applies the modules after it."""
 
     name = "static"
-    batch_tokens = 1 << 16
+    batch_tokens = 1 << 14
 
     def __init__(self, folder: ModelFolder) -> None:
         # Imported here, so that a search without a model does not load the library tokenizers.
@@ -49,19 +51,22 @@ class StaticEngine:
         first, *later = folder.description.modules
         self.tokenizer = TextTokenizer.of_static(folder.path / first.folder)
         tensors = _tensors(folder.path / first.folder)
-        self._mapping, self._factors = tensors.get("mapping"), tensors.get("weights")
         table = tensors.get("embedding.weight", tensors.get("embeddings"))
         if table is None or table.ndim != 2:
             raise WeightsError(f"{folder.path} has no table of embeddings; copy the model again.")
-        self._table = table
-        n_ids = len(table if self._mapping is None else self._mapping)
-        if n_ids < self.tokenizer.vocab_size:
+        # In a model of model2vec, tokens may share rows, and each may have a factor.
+        self._table, self._mapping, self._factors = table, *map(tensors.get, _BY_TOKEN)
+        n_ids = [len(tensors[name]) for name in _BY_TOKEN if name in tensors] or [len(table)]
+        if min(n_ids) < self.tokenizer.vocab_size or not _are_rows(self._mapping, len(table)):
             raise WeightsError(
-                f"{folder.path} has {n_ids:,} embeddings for {self.tokenizer.vocab_size:,} tokens; "
-                "take the table and tokenizer.json from one model."
+                f"{folder.path} has {min(n_ids):,} embeddings for {self.tokenizer.vocab_size:,} "
+                "tokens, or numbers of no row; take table and tokenizer.json from one model."
             )
         self._steps = [_step(folder.path, module) for module in later]
-        self.dim = int(self._after(np.zeros((1, table.shape[1]), np.float32)).shape[1])
+        try:
+            self.dim = int(self._after(np.zeros((1, table.shape[1]), np.float32)).shape[1])
+        except ValueError as error:
+            raise WeightsError(f"The modules of {folder.path} do not fit: {error}.") from error
 
     def start(self, tokens: TokenizedTexts) -> Callable[[], Vectors]:
         """Compute vectors in this call; a text without a token has the mean 0."""
@@ -101,6 +106,12 @@ def open_static(
         return None
     folder.weights_sha256()  # refuses pickles
     return OpenedModel.from_folder(resolved, folder, StaticEngine(folder), "fp32", "cpu")
+
+
+def _are_rows(mapping: NDArray[np.floating] | None, n: int) -> bool:
+    if mapping is None:
+        return True
+    return mapping.dtype.kind == "i" and bool(((mapping >= 0) & (mapping < n)).all())
 
 
 def _is_plain(module: Module) -> bool:

@@ -66,6 +66,11 @@ def test_damaged_files_are_named(tmp_path: Path) -> None:
     save_file({"embedding.weight": table[:-1].copy()}, file)
     with pytest.raises(WeightsError, match=r"has \d+ embeddings for \d+ tokens"):
         Embedder(folder)
+    n = len(table)
+    for mapping in (np.arange(n) + 1, np.arange(n) - 1, np.ones(n)):
+        save_file({"embeddings": table, "mapping": mapping}, file)
+        with pytest.raises(WeightsError, match="or numbers of no row"):
+            Embedder(folder)
     save_file({"other": table}, file)
     with pytest.raises(WeightsError, match="no table of embeddings"):
         Embedder(folder)
