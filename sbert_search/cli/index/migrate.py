@@ -256,7 +256,9 @@ def query_model(
         refuse_typed(ctx, {"qrels"}, "without --judge")
     index = Index.open(path, wait_s=wait_s)
     if remove:
-        return index.remove_query_model(name)
+        index.remove_query_model(name)
+        removed = {"index": str(path), "removed": name}
+        return emit(removed) if as_json else say(f"{path} has no query model {name} any more.")
     if model is not None:
         index.add_query_model(model, name)
         if judge is not None:
@@ -293,6 +295,8 @@ def _show_query_model(name: str, record: QueryModel, *, as_json: bool) -> None:
         "model": record.identity["name"],
         "cosine": record.cosine,
         "retention": record.retention,
-        "measured on": record.measured_on,
+        "measured_on": record.measured_on,
     }
-    emit(facts) if as_json else show_facts(facts)
+    if as_json:
+        return emit(facts)
+    show_facts({key.replace("_", " "): value for key, value in facts.items()})
