@@ -71,7 +71,8 @@ class BiEncoderRecipe(TrainConfig):
     loss: LossConfig
     # Folder or name of a bi-encoder or encoder; or for new weights, a preset, or static: a table.
     model: str | Path = ""
-    # Folder or name of a model with a tokenizer, for a preset; static: that of the teacher if None.
+    # Folder or name of a model with a tokenizer, for a preset. For static, the folder of a
+    # tokenizer; None: that of the teacher.
     tokenizer: str | Path | None = None
     pooling: tuple[str, ...] | None = None  # None: as in the model; mean for an encoder alone
     max_len: int | None = None  # maximum tokens of a text; None: as in the model
@@ -329,11 +330,14 @@ def _fresh_table(recipe: BiEncoderRecipe) -> StaticModel:
         if getattr(recipe, name):
             raise ConfigError(f"A static model has no {name}; remove it.")
     teacher = resolve_model(recipe.teacher).path
-    source = teacher if recipe.tokenizer is None else resolve_model(recipe.tokenizer).path
-    tokenizer = load_tokenizer(read_folder(source))
-    unframed = tokenizer.unframed(recipe.max_len) if recipe.max_len else tokenizer.unframed()
+    if recipe.tokenizer is None:
+        tokenizer = load_tokenizer(read_folder(teacher))
+    else:
+        tokenizer = TextTokenizer.from_folder(Path(recipe.tokenizer), 512)
+    # Without `max_len`, texts are read whole: a table has no positions.
+    tokenizer = tokenizer.unframed(recipe.max_len) if recipe.max_len else tokenizer.unframed()
     head = [Normalize()] * bool(recipe.unit_length)
-    return StaticModel(unframed, Embedder(teacher, device=recipe.device).dim, head=head)
+    return StaticModel(tokenizer, Embedder(teacher, device=recipe.device).dim, head=head)
 
 
 def _with_max_len(tokenizer: TextTokenizer, max_len: int | None) -> TextTokenizer:

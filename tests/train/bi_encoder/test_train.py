@@ -702,3 +702,13 @@ def test_a_static_model_answers_queries_over_the_index_of_its_teacher(
     train_bi_encoder(recipe, tmp_path / "run")
     index = Index.from_texts(texts[:200], model=given["model"])
     assert index.add_query_model(tmp_path / "run" / "model").cosine > 0.5
+
+
+def test_a_static_model_may_have_words_of_its_own(given: dict[str, Path], tmp_path: Path) -> None:
+    own = tiny_tokenizer(tmp_path / "own", 16)
+    own.save(tmp_path / "own")
+    settings = ["model=static", f"teacher={given['model']}", f"tokenizer={tmp_path / 'own'}"]
+    train_bi_encoder(recipe_of(given, "static", "texts", *settings), tmp_path / "run")
+    made = Embedder(tmp_path / "run" / "model")
+    assert made.tokenizer.vocab_size == own.vocab_size
+    assert not made.tokenize(["the cat " * 99]).lost.any()
