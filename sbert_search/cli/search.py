@@ -390,10 +390,10 @@ def _answer(
             why.append(f"comes after the first {options.offset:,}")
         if options.min_score is not None:
             why.append(f"has a score of {options.min_score:g} or more")
-        by_words = options.mode == "auto" and not engine.index.identity.is_model
-        if options.mode == "lexical" or (by_words and query):
+        if hits.mode == "lexical":
             why.append("has a word of the query; stop words and single letters do not count")
-        never = _why_never(engine.index) if vectors is None or not len(engine.index) else ""
+        by_words = hits.mode == "lexical" or not len(engine.index)
+        never = _why_never(engine.index) if by_words else ""
         note(never or f"No document {' and '.join(why)}.")
     with suppress(NoLexicalData):
         if query and (corrected := engine.suggest(query)):

@@ -113,8 +113,6 @@ def sorted_by(snapshot: Snapshot, sort: str, docs: NDArray[np.int64]) -> NDArray
 
         codes = snapshot.codes_of(column, docs)
         values = snapshot.distinct_values(column).values
-        from sbert_search.text.columns import EXAMPLES, warn_of_texts  # not for other searches
-
         texts = values[:: -(-len(values) // EXAMPLES) or 1].to_pylist() if kind == "string" else []
         warn_of_texts(column, texts, "sorted")
     order: NDArray[np.int64] = np.lexsort((-codes if column != sort else codes, codes < 0))

@@ -890,7 +890,7 @@ class Index:
     @property
     def query_models(self) -> Mapping[str, QueryModel]:
         """The query models of this index, by name; see `add_query_model`."""
-        return self.state.manifest.query_models
+        return self.state.manifest.active_query_models
 
     def add_query_model(
         self, model: str | Path, name: str = "fast", **options: Unpack[EmbedderOptions]

@@ -155,8 +155,8 @@ class SearchEngine:
         self._model_options: CheckedOptions = {"allow_inexact": allow_inexact, **options}
         self._loading = Lock()
         self._models: dict[str, TextEmbedder] = {}  # opened ones, by `VectorSettings.digest`
-        self._digest = self._digest_of(self.index.state)  # of the model that ``embedder`` names
         self._has_embedder = not (embedder is None or isinstance(embedder, (str, Path)))
+        self._digest = self._digest_of(self.index.state)  # of the model that ``embedder`` names
         if self._has_embedder:
             self.load_model()
         self._state()
@@ -218,8 +218,11 @@ class SearchEngine:
             return opened
 
     def _digest_of(self, state: Snapshot) -> str:
-        """Return the digest of the model that embeds the queries."""
-        if self._query_model is None:
+        """Return the digest of the model that embeds the queries.
+
+        An open one goes on if a query model of another content gets its name.
+        """
+        if self._query_model is None or self._has_embedder:
             return state.settings.digest
         from sbert_search.index.building.model_check import query_settings
 
@@ -243,7 +246,7 @@ class SearchEngine:
         """
         if (limit := memory.limit()) is not None:
             memory.require(WORK_BYTES + limit // 8, "A search")
-            if self.index.identity.is_model:
+            if self.index.identity.is_model or self._query_model is not None:
                 self.load_model()
             memory.require(WORK_BYTES + limit // 8, "A search")
 
@@ -597,7 +600,9 @@ class SearchEngine:
         needs_text = "A reranker" if self.reranker else "The option highlight" if highlight else ""
         needs_text = "A reader" if self.reader else needs_text
         snapshot = self._state()
-        checked, options = checked_queries(snapshot, queries, vectors, options, needs_text)
+        checked, options = checked_queries(
+            snapshot, queries, vectors, options, needs_text, has_model=self._query_model is not None
+        )
         # With given vectors, the model is not opened only to choose sentences.
         may_embed = vectors is None or self._has_embedder
         embedder = partial(self._model_of, snapshot) if may_embed else None
@@ -617,7 +622,9 @@ class SearchEngine:
         self, queries: Sequence[str], vectors: NDArray[np.floating] | None, options: SearchOptions
     ) -> Iterator[dict[str, float]]:
         snapshot = self._state()
-        checked, options = checked_queries(snapshot, queries, vectors, options)
+        checked, options = checked_queries(
+            snapshot, queries, vectors, options, has_model=self._query_model is not None
+        )
         budget = memory.limit() if self.reranker else None  # only a reranker reads texts
         for asked in query_blocks(snapshot, checked, options, RESULTS_AT_ONCE):
             state = snapshot.for_queries(complete=True)

@@ -29,15 +29,15 @@ def test_a_query_model_is_added_listed_used_and_removed(path: Path) -> None:
     near = path.parent / "near"
     added = sbert_search("index", "query-model", path, near, "--quiet")
     assert added.code == 0, added.err
-    lines = dict(line.split(maxsplit=1) for line in added.out.splitlines()[:-1])
-    assert (lines["name"], lines["model"], lines["measured"]) == ("fast", str(near), "on  passages")
-    assert added.out.splitlines()[-1].endswith("--query-model fast")
+    shown, use = added.out.splitlines()
+    assert shown.startswith(f"fast  {near} (static, fp32), 16 dimensions, sha256 ")
+    assert shown.endswith(" on passages")
+    assert use.endswith("--query-model fast")
     sbert_search("index", "query-model", path, near, "--name", "again", "--quiet")
     listed = sbert_search("index", "query-model", path, "--json").records
-    assert [(one["name"], one["model"]) for one in listed] == [
-        ("again", str(near)),
-        ("fast", str(near)),
-    ]
+    assert [one["name"] for one in listed] == ["again", "fast"]
+    assert {one["identity"]["name"] for one in listed} == {str(near)}
+    assert f"queries by fast  {near}" in sbert_search("index", "info", path).out
     asked = ("search", path, ROWS[0]["text"], "--mode", "dense", "-k", "1", "--json")
     (full,), (fast,) = (
         sbert_search(*asked).records,
@@ -73,6 +73,22 @@ def test_the_retention_is_measured_on_queries_and_judgements(path: Path, tmp_pat
     record = Index.open(path).query_models["fast"]
     assert (record.retention, record.measured_on) == (shown["retention"], "judgements")
     assert 0.5 < record.retention <= 1
+
+
+def test_a_model_that_cannot_be_judged_is_not_added(path: Path, tmp_path: Path) -> None:
+    queries = tmp_path / "queries.jsonl"
+    queries.write_text("{bad\n")
+    add = ("index", "query-model", path, path.parent / "near", "--judge", queries, "--quiet")
+    done = sbert_search(*add)
+    assert (done.code, "queries.jsonl:1: broken JSON" in done.err) == (1, True)
+    assert not Index.open(path).query_models
+
+
+def test_a_migration_says_that_query_models_are_not_used_any_more(path: Path) -> None:
+    sbert_search("index", "query-model", path, path.parent / "near", "--quiet")
+    done = sbert_search("index", "migrate", path, "--model", path.parent / "other")
+    assert "The query models fast belong to the model before" in done.err
+    assert not sbert_search("index", "query-model", path).out
 
 
 def test_options_without_effect_are_refused(path: Path) -> None:

@@ -463,13 +463,17 @@ def test_a_query_model_embeds_the_queries_until_a_migration_drops_it(tmp_path: P
     with live_server(path, "--query-model", "fast") as live:
 
         def score() -> float:
-            asked = {"query": texts[3], "mode": "dense", "k": 1}
+            asked = {"query": texts[3], "mode": "dense", "k": 1, "highlight": True}
             (hit,) = live.ask("POST", "/v1/search", asked).json["results"][0]["hits"]
             assert hit["id"] == "3"
             return float(hit["score"])
 
-        assert 0.9 < score() < 0.9999
-        assert card(live)["model"] == "full"
+        assert 0.9 < (first := score()) < 0.9999
+        assert (card(live)["model"], card(live)["query_model"]) == ("full", "near")
+        Index.open(path).add_query_model(tiny_static(tmp_path / "other", noise=0.1))
+        eventually(lambda: card(live)["commit"] == Index.open(path).state.manifest.generation)
+        assert score() == first  # the server goes on with the model that it opened
         Index.open(path).migrate(str(tiny_static(tmp_path / "new", seed=4)))
         eventually(lambda: card(live)["model"] == "new")
         assert score() > 0.9999  # by the new model itself
+        assert card(live)["query_model"] is None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from sbert_search.cli.console import emit, say, show_facts, size_text
+from sbert_search.cli.index.maintain import query_model_text
 from sbert_search.cli.options.runner import opened_runner, runner_options
 from sbert_search.cli.options.shared import (
     Finite,
@@ -260,26 +261,43 @@ def query_model(
         removed = {"index": str(path), "removed": name}
         return emit(removed) if as_json else say(f"{path} has no query model {name} any more.")
     if model is not None:
+        before = index.query_models.get(name)
         index.add_query_model(model, name)
         if judge is not None:
-            _judge_query_model(index, name, judge, qrels, as_json=as_json)
-    for each, record in index.query_models.items():
-        if model is None or each == name:
-            _show_query_model(each, record, as_json=as_json)
-    if model is not None and not as_json:
+            _judge_query_model(index, name, before, judge, qrels, as_json=as_json)
+    shown = {k: m for k, m in index.query_models.items() if model is None or k == name}
+    if as_json:
+        for each, record in shown.items():
+            emit({"name": each, **to_mapping(record)})
+        return
+    show_facts({each: query_model_text(record) for each, record in shown.items()})
+    if model is not None:
         say(f'Use it: sbert-search search {path} "your question" --query-model {name}')
 
 
 def _judge_query_model(
-    index: Index, name: str, queries: Path, qrels: Path | None, *, as_json: bool
+    index: Index,
+    name: str,
+    before: QueryModel | None,
+    queries: Path,
+    qrels: Path | None,
+    *,
+    as_json: bool,
 ) -> None:
-    """Compare dense hits by the query model with those by the model, and record the result."""
+    """Compare dense hits by the query model with those by the model, and record the result.
+
+    If that fails, the query model of this name is again what it was before.
+    """
     from sbert_search.evaluate import compare_searches
     from sbert_search.index.building.query_models import put
     from sbert_search.search.engine import SearchEngine
 
-    engines = SearchEngine(index), SearchEngine(index, query_model=name)
-    found = compare_searches(*engines, queries, qrels, mode="dense")
+    try:
+        engines = SearchEngine(index), SearchEngine(index, query_model=name)
+        found = compare_searches(*engines, queries, qrels, mode="dense")
+    except BaseException:
+        put(index, name, before)
+        raise
     if not as_json:
         _show_agreement(found, "model and query model")
     record = replace(index.query_models[name], retention=found.overlap, measured_on="queries")
@@ -287,16 +305,3 @@ def _judge_query_model(
         share = found.judged.second / found.judged.first
         record = replace(record, retention=share, measured_on="judgements")
     put(index, name, record)
-
-
-def _show_query_model(name: str, record: QueryModel, *, as_json: bool) -> None:
-    facts = {
-        "name": name,
-        "model": record.identity["name"],
-        "cosine": record.cosine,
-        "retention": record.retention,
-        "measured_on": record.measured_on,
-    }
-    if as_json:
-        return emit(facts)
-    show_facts({key.replace("_", " "): value for key, value in facts.items()})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack, cast
@@ -123,10 +123,15 @@ def open_matching(
     except ModelError as error:
         if given:
             raise
+        if query_model is not None:
+            raise ModelError(
+                f"{error} This is the query model {query_model!r} of the index; if it lies "
+                "elsewhere now, add it again with `sbert-search index query-model`."
+            ) from error
         remedy = if_offered("--model", "name it with --model", "make a link to it there")
-        what = f"This is the query model {query_model!r} of the index"
-        what = "The index was built with this model" if query_model is None else what
-        raise ModelError(f"{error} {what}; if it lies elsewhere now, {remedy}.") from error
+        raise ModelError(
+            f"{error} The index was built with this model; if it lies elsewhere now, {remedy}."
+        ) from error
     require_same_model(settings, embedder, query_model)
     require_agreement(settings, embedder, allow_inexact=allow_inexact)
     return embedder
@@ -137,7 +142,7 @@ def query_settings(state: Snapshot, name: str) -> VectorSettings:
 
     They have no check texts, as the vectors of a query model are only near those of the model.
     """
-    models = state.manifest.query_models
+    models = state.manifest.active_query_models
     if name not in models:
         known = ", ".join(models) or "none"
         raise ConfigError(
@@ -248,6 +253,14 @@ def unrelated_cosine(embedder: TextEmbedder) -> float:
 
     found = cached_or_computed("unrelated", key, compute, is_valid)
     return float(found) if is_valid(found) else 0.0
+
+
+def stored_identity(embedder: TextEmbedder) -> Mapping[str, object]:
+    """Describe a model; name a folder by its absolute path, so that any process finds it."""
+    identity = embedder.identity
+    if Path(identity.name).is_dir():
+        identity = replace(identity, name=str(Path(identity.name).resolve()))
+    return identity.to_mapping()
 
 
 def require_model(identity: ModelIdentity, path: Path) -> None:

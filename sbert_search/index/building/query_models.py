@@ -18,7 +18,7 @@ from sbert_search.embed.arguments import EmbedderOptions
 from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.embed.vectors import similarity
 from sbert_search.errors import ConfigError, IndexStoreError, ModelMismatch
-from sbert_search.index.building.model_check import as_embedder
+from sbert_search.index.building.model_check import as_embedder, stored_identity
 from sbert_search.index.norms import unit_vectors
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.manifest import QueryModel
@@ -98,7 +98,7 @@ def measured(state: Snapshot, embedder: TextEmbedder) -> QueryModel:
     by_both = [similarity(made, stored, manifest.settings.metric) for made in (stored, given)]
     return QueryModel(
         vectors=manifest.active,
-        identity=embedder.identity.to_mapping(),
+        identity=stored_identity(embedder),
         cosine=cosine,
         retention=_shared_hits(*by_both),
     )

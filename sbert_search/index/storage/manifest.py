@@ -393,6 +393,11 @@ class Manifest:
         return self.postings.get(BM25)
 
     @property
+    def active_query_models(self) -> Mapping[str, QueryModel]:
+        """The query models whose vectors lie in the space of the active set."""
+        return {k: m for k, m in self.query_models.items() if m.vectors == self.active}
+
+    @property
     def pending(self) -> str | None:
         """The set of vectors that a migration fills; None: no migration is under way."""
         return next((name for name in self.vectors if _number(name) > _number(self.active)), None)

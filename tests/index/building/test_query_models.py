@@ -80,8 +80,9 @@ def test_an_index_of_given_vectors_gets_a_model_for_queries(tmp_path: Path) -> N
     vectors = Embedder(tiny_static(tmp_path / "full")).encode(TEXTS)
     index = Index.from_texts(TEXTS, vectors=vectors)
     index.add_query_model(tiny_static(tmp_path / "fast", noise=0.3))
-    (hit,) = SearchEngine(index, query_model="fast").search(TEXTS[3], k=1, mode="dense")
-    assert hit.doc_id == "3"
+    assert SearchEngine(index).search(TEXTS[3], k=1).mode == "lexical"
+    hits = SearchEngine(index, query_model="fast").search(TEXTS[3], k=1)
+    assert (hits[0].doc_id, hits.mode) == ("3", "hybrid")
 
 
 def test_a_model_whose_files_changed_is_refused(path: Path, tmp_path: Path) -> None:
@@ -98,7 +99,33 @@ def test_a_model_whose_files_changed_is_refused(path: Path, tmp_path: Path) -> N
     assert SearchEngine(index, query_model="fast").search("cat")
 
 
-def test_a_change_of_the_model_drops_the_query_models(path: Path, tmp_path: Path) -> None:
+def test_any_process_finds_a_folder_that_was_named_from_its_parent(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny_static(tmp_path / "fast", noise=0.3)
+    monkeypatch.chdir(tmp_path)
+    Index.open(path).add_query_model("fast")
+    monkeypatch.chdir(path)
+    assert SearchEngine(path, query_model="fast").search("cat")
+    assert Index.open(path).info().query_models["fast"].identity["name"] == str(tmp_path / "fast")
+
+
+def test_an_open_query_model_goes_on_after_another_gets_its_name(
+    path: Path, tmp_path: Path
+) -> None:
+    index, fast = Index.open(path), tiny_static(tmp_path / "fast", noise=0.3)
+    index.add_query_model(fast)
+    named = SearchEngine(index, query_model="fast")
+    given = SearchEngine(index, Embedder(fast), query_model="fast")
+    (before,) = given.search(TEXTS[7], k=1, mode="dense")
+    assert named.search(TEXTS[7], k=1, mode="dense")[0].score == before.score
+    index.add_query_model(tiny_static(tmp_path / "other", noise=0.1))
+    assert named.search(TEXTS[7], k=1, mode="dense")[0].score > before.score
+    (after,) = given.search(TEXTS[7], k=1, mode="dense", highlight=True)
+    assert after.score == before.score
+
+
+def test_a_change_of_the_model_sets_the_query_models_aside(path: Path, tmp_path: Path) -> None:
     index = Index.open(path)
     index.add_query_model(tiny_static(tmp_path / "fast", noise=0.3))
     engine = SearchEngine(index, query_model="fast")
@@ -108,3 +135,9 @@ def test_a_change_of_the_model_drops_the_query_models(path: Path, tmp_path: Path
     assert not index.query_models
     with pytest.raises(ConfigError, match="has no query model 'fast'"):
         engine.search("cat")
+    index.roll_back()
+    assert list(index.query_models) == ["fast"]
+    assert engine.search("cat")
+    index.migrate(str(tmp_path / "new"))
+    index.drop_unused_vectors()
+    assert not index.state.manifest.query_models
