@@ -554,7 +554,7 @@ def vector_settings(
         dim=dim,
         metric=settings.metric,
         dtype=settings.dtype,
-        identity=identity,
+        identity=stored_identity(embedder) if embedder else unknown,
         self_check=self_check(embedder) if embedder else SelfCheck(),
         spec=settings.spec,
         verdict=_verdict(embedder),
