@@ -547,9 +547,7 @@ def vector_settings(
     settings: BuildSettings | VectorSettings, embedder: TextEmbedder | None, dim: int
 ) -> VectorSettings:
     """Return the settings of the index; without an embedder, its vectors are given."""
-    identity = (
-        stored_identity(embedder) if embedder else no_model(dim, settings.metric).to_mapping()
-    )
+    unknown = no_model(dim, settings.metric).to_mapping()
     return VectorSettings(
         dim=dim,
         metric=settings.metric,
