@@ -207,8 +207,9 @@ def source_of(scifact: Path, folder: Path, *, quick: bool) -> Path:
 
 
 def build(texts: Path, index: Path, source: Path = REPOSITORY) -> Path:
-    """Index texts with the package in the folder ``source``."""
-    Program([*PACKAGE, "index", "build", str(texts), "--out", str(index)], source).output()
+    """Index texts, one vector each, with the package in the folder ``source``."""
+    command = [*PACKAGE, "index", "build", str(texts), "--out", str(index)]
+    Program([*command, "--on-truncate", "warn"], source).output()
     return index
 
 
