@@ -712,3 +712,19 @@ def test_a_static_model_may_have_words_of_its_own(given: dict[str, Path], tmp_pa
     made = Embedder(tmp_path / "run" / "model")
     assert made.tokenizer.vocab_size == own.vocab_size
     assert not made.tokenize(["the cat " * 99]).lost.any()
+
+
+def test_sentence_transformers_opens_a_static_model_and_saves_it_for_us(
+    given: dict[str, Path], tmp_path: Path
+) -> None:
+    settings = ["model=static", f"teacher={given['model']}"]
+    train_bi_encoder(recipe_of(given, "static", "texts", *settings), tmp_path / "run")
+    texts = ["the red cat", "", "sun " * 99, "\u200d"]
+    expected = Embedder(tmp_path / "run" / "model").encode(texts)
+    theirs = SentenceTransformer(str(tmp_path / "run" / "model"), device="cpu")
+    assert type(theirs[0]).__name__ == "StaticEmbedding"
+    np.testing.assert_allclose(theirs.encode(texts), expected, atol=1e-6)
+    theirs.save(str(tmp_path / "theirs"))
+    again = Embedder(tmp_path / "theirs")
+    assert again.identity.engine == "static"
+    np.testing.assert_array_equal(again.encode(texts), expected)
