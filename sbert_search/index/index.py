@@ -899,8 +899,8 @@ class Index:
 
         Its vectors must lie in the space of the index's vectors, as those of a model distilled from
         the index's model do. This is measured with stored passages. A query model of the same name
-        is replaced. `SearchEngine` uses it with ``query_model=NAME``. A change of the model of the
-        index by `migrate` removes it.
+        is replaced. `SearchEngine` uses it with ``query_model=NAME``. After a change of the model
+        of the index by `migrate`, it is not used until `roll_back`.
 
         Args:
             model: A folder or a name on the Hugging Face hub. It stays where it is, and a search

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sentence_transformers import SentenceTransformer
 
 from sbert_search.embed.embedder import Embedder
 from sbert_search.errors import ConfigError, IndexStoreError, ModelError, ModelMismatch
@@ -97,6 +98,9 @@ def test_a_model_whose_files_changed_is_refused(path: Path, tmp_path: Path) -> N
         SearchEngine(index, query_model="fast").search("cat")
     index.add_query_model(fast)
     assert SearchEngine(index, query_model="fast").search("cat")
+    in_memory = SentenceTransformer(str(tiny_static(tmp_path / "other", seed=3)), device="cpu")
+    with pytest.raises(ModelMismatch, match=r"'fast' of the index was added as .*weights_sha256"):
+        SearchEngine(index, Embedder(in_memory), query_model="fast")
 
 
 def test_any_process_finds_a_folder_that_was_named_from_its_parent(
