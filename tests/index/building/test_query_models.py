@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import pickle
 import random
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,7 @@ def test_a_model_of_the_same_space_answers_queries(tmp_path: Path, n_shards: int
     assert (hit.doc_id, engine.embedder.identity.name) == ("7", str(fast))
     assert hit.score < 0.999
     assert SearchEngine(again).search(TEXTS[7], k=1, mode="dense")[0].score > 0.999
-    copy = pickle.loads(pickle.dumps(engine))
+    copy = ForkingPickler.loads(ForkingPickler.dumps(engine))
     assert copy.search(TEXTS[7], k=1, mode="dense")[0].score == hit.score
     index.remove_query_model("fast")
     with pytest.raises(ConfigError, match="has no query model 'fast'; it has: none"):
