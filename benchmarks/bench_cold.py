@@ -5,6 +5,9 @@ the texts, and prints ten hits. Both programs answer the same query from the sam
 abstracts. The wall time and the processor time of the whole process are measured. Name the folder
 of the data sets with the variable SBERT_SEARCH_DATA, or an index with --index.
 
+With --query-model MODEL, a search whose query this model embeds is compared with one by the model
+of the index, and with a process that only imports the libraries that any search needs.
+
 With --before COMMIT, the peer is this package at another commit of this repository. Both run
 `--help`, `import sbert_search` and a search in each mode, in turn; the peak memory and the number
 of modules of this package that the process imported are compared, too. The commit is checked out
@@ -42,6 +45,8 @@ SEARCHES = {
     "hybrid": ("--mode", "hybrid", "--json"),
     "default": (),
 }
+# Imports of processes that do nothing; an exact scan needs no FAISS.
+FLOORS = {"floor": "numpy, pyarrow", "floor_with_faiss": "numpy, pyarrow, faiss"}
 PEER = """
 import json, sys
 import faiss
@@ -113,6 +118,7 @@ def main() -> None:
     """Measure, print the figures and write the result file."""
     parser = arguments(__doc__ or "")
     parser.add_argument("--index", type=Path, help="search this index instead of building one")
+    parser.add_argument("--query-model", type=Path, metavar="MODEL", help="also search with this")
     parser.add_argument("--before", metavar="COMMIT", help="compare with this commit")
     options = parser.parse_args()
     data = os.environ.get("SBERT_SEARCH_DATA")
@@ -137,6 +143,16 @@ def main() -> None:
             peer = Program([sys.executable, "-c", PEER, scratch, model, QUERY])
             require_same_hits(ours, peer)
             add(results, "cold_search", ours, peer, repeats)
+            if options.query_model:
+                Index.open(index).backup(folder / "small.index")
+                Index.open(folder / "small.index").add_query_model(options.query_model.resolve())
+                search = [*PACKAGE, "search", str(folder / "small.index"), QUERY, "--mode", "dense"]
+                peers = {"": Program(search)}
+                for name, modules in FLOORS.items():
+                    peers[f"_{name}"] = Program([sys.executable, "-c", f"import {modules}"])
+                small = Program([*search, "--query-model", "fast"])
+                for name, peer in peers.items():
+                    add(results, f"cold_query_model{name}", small, peer, repeats)
 
 
 def add(results: Results, name: str, ours: Program, peer: Program, repeats: int) -> None:
@@ -191,8 +207,9 @@ def source_of(scifact: Path, folder: Path, *, quick: bool) -> Path:
 
 
 def build(texts: Path, index: Path, source: Path = REPOSITORY) -> Path:
-    """Index texts with the package in the folder ``source``."""
-    Program([*PACKAGE, "index", "build", str(texts), "--out", str(index)], source).output()
+    """Index texts, one vector each, with the package in the folder ``source``."""
+    command = [*PACKAGE, "index", "build", str(texts), "--out", str(index)]
+    Program([*command, "--on-truncate", "warn"], source).output()
     return index
 
 

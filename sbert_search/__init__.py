@@ -57,6 +57,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares the names wi
     from sbert_search.index.settings import TuneSettings as TuneSettings
     from sbert_search.index.building.migration import MigrationPlan as MigrationPlan
     from sbert_search.index.building.migration import MigrationReport as MigrationReport
+    from sbert_search.index.storage.manifest import QueryModel as QueryModel
     from sbert_search.index.tuning.tune import TuneReport as TuneReport
     from sbert_search.records import (
         Document as Document,
@@ -126,6 +127,7 @@ _NAMES_IN = {
     "index.upkeep.check": ["CheckReport"],
     "index.upkeep.info": ["DriftReport", "IndexInfo"],
     "index.building.migration": ["MigrationPlan", "MigrationReport"],
+    "index.storage.manifest": ["QueryModel"],
     "index.tuning.tune": ["TuneReport"],
     "records": ["Document", "Hit", "HitAnswer", "Query", "RowCounts", "StageScore"],
     "base.memory": ["set_memory_limit"],

@@ -65,7 +65,7 @@ _VALUES = (
     "file|FILE|N"
 )
 _NAMES = "|".join(_KEYWORDS)
-_OPTION = re.compile(
+_OPTION = (  # compiled when it is first used
     r"--set (?='?[\w.]+[ =])"
     r"| \(--[\w-]+(?: \w+)?\)|(?<= )-(?=k )"  # after a keyword of Python; -k
     r"|(`[^`]*`)"  # a command
@@ -85,7 +85,7 @@ def in_python(message: str) -> str:
             return _KEYWORDS[option]
         return f"{_KEYWORDS[option]}={value.strip() if value.isupper() else repr(value.strip())}"
 
-    return _OPTION.sub(keyword, message)
+    return re.sub(_OPTION, keyword, message)
 
 
 def install(extra: str = "") -> str:

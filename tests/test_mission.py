@@ -463,6 +463,22 @@ def test_an_index_of_another_model_is_refused(world: World) -> None:
         SearchEngine(made, world.embedder("stsb")).search("germ", mode="dense")
 
 
+def test_a_static_model_answers_queries_over_the_index_of_its_teacher(
+    world: World, tmp_path: Path
+) -> None:
+    teacher, texts = world.model("stsb"), [world.small.text(n) for n in range(300)]
+    data = tmp_path / "texts.txt"
+    data.write_text("\n".join(texts))
+    settings = (f"data.train={data}", f"teacher={teacher}", "model=static")
+    out = world.learn(tmp_path / "run", "bi-encoder", "static", *settings, steps=200)
+    made = Index.from_texts(texts[:60], model=teacher, out=tmp_path / "i")
+    (added,) = told("index", "query-model", tmp_path / "i", out / "model")
+    assert added["cosine"] > 0.5
+    made.refresh()
+    hits = SearchEngine(made, query_model="fast").search(texts[7], mode="dense")
+    assert "7" in ids(hits)
+
+
 def test_an_approximate_index_is_tuned_to_a_recall(world: World, tmp_path: Path) -> None:
     rows = [Document(str(n), f"{world.small.text(n)} word{n} term{n % 97}") for n in range(600)]
     made = Index.build(rows, out=tmp_path / "i", model="hashing")

@@ -114,6 +114,14 @@ COMMANDS: dict[str, Command] = {
             "sbert-search index migrate my.index --rollback",
         ),
     ),
+    "index query-model": Command(
+        "sbert_search.cli.index.migrate:query_model",
+        examples=(
+            "sbert-search index query-model my.index my-table",
+            "sbert-search index query-model my.index my-table --judge queries.jsonl",
+            "sbert-search index query-model my.index --remove",
+        ),
+    ),
     "index tune": Command(
         "sbert_search.cli.index.maintain:tune",
         examples=(

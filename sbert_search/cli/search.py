@@ -29,6 +29,7 @@ from sbert_search.cli.options.shared import (
     index_folder,
     model_options,
     options_of,
+    query_model_option,
     refuse_typed,
     shared_options,
     typed,
@@ -131,6 +132,7 @@ def _single_without_collections(function: Callable[..., None]) -> Callable[..., 
     "--run-out", type=click.Path(path_type=Path), help="TREC run file for the hits of --queries."
 )
 @search_runner_options
+@query_model_option
 @index_embedder_options
 @shared_options("allow-inexact", "memory", "quiet", "json")
 @click.pass_context
@@ -151,6 +153,7 @@ def search(
     rerank: str | None,
     rerank_windows: int,
     answer: str | None,
+    query_model: str | None,
     model: str | None,
     allow_inexact: bool,
     as_json: bool,
@@ -207,6 +210,7 @@ def search(
         reranker,
         reader=reader,
         runner=runner,
+        query_model=query_model,
         quick=quick,
         allow_inexact=allow_inexact,
         **hardware,
@@ -386,10 +390,10 @@ def _answer(
             why.append(f"comes after the first {options.offset:,}")
         if options.min_score is not None:
             why.append(f"has a score of {options.min_score:g} or more")
-        by_words = options.mode == "auto" and not engine.index.identity.is_model
-        if options.mode == "lexical" or (by_words and query):
+        if hits.mode == "lexical":
             why.append("has a word of the query; stop words and single letters do not count")
-        never = _why_never(engine.index) if vectors is None or not len(engine.index) else ""
+        by_words = hits.mode == "lexical" or not len(engine.index)
+        never = _why_never(engine.index) if by_words else ""
         note(never or f"No document {' and '.join(why)}.")
     with suppress(NoLexicalData):
         if query and (corrected := engine.suggest(query)):

@@ -21,6 +21,7 @@ from sbert_search.cli.options.shared import (
     model_options,
     options_of,
     prompt_options,
+    query_model_option,
     shared_options,
 )
 from sbert_search.errors import ConfigError, install
@@ -145,6 +146,7 @@ _LIMITS = {  # options by field
 )
 @serve_runner_options
 @options_of(ServerLimits, *_LIMITS, flags=_LIMITS)
+@query_model_option
 @index_embedder_options
 @shared_options("allow-inexact", "wait", "quiet")
 @click.pass_context
@@ -217,6 +219,7 @@ def serve(
 @click.command()
 @click.argument("indexes", nargs=-1, required=True, metavar="[NAME=]DIR...")
 @_rerank_options
+@query_model_option
 @index_embedder_options
 @shared_options("allow-inexact", "quiet")
 @click.pass_context
@@ -246,6 +249,7 @@ def _settings(ctx: click.Context, **more: Any) -> ServeSettings:
         rerankers=params["rerank"],
         rerank_windows=params["rerank_windows"],
         index_model=params["model"],
+        query_model=params["query_model"],
         options=hardware,
         prompts=prompts,
         quick=not given(ctx) & hardware.keys(),

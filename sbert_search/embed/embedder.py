@@ -31,6 +31,7 @@ from sbert_search.embed.arguments import (
 from sbert_search.embed.encode_methods import EncodeMethods
 from sbert_search.embed.engines.graph import keep_graph, open_graph
 from sbert_search.embed.engines.protocol import Engine, EngineName, OpenedModel
+from sbert_search.embed.engines.static import open_static
 from sbert_search.embed.protocol import Task, TextEmbedder, TokenizedTexts, Vectors
 from sbert_search.embed.token_budget import BatchLauncher, Finish, Rows
 from sbert_search.embed.vectors import similarity
@@ -73,8 +74,8 @@ class Embedder(EncodeMethods):
             of several devices gets its own process.
         engine: One of these:
 
-            - native: this package's encoder. If this encoder does not support the architecture of
-              a model, sentence-transformers is used instead.
+            - native: this package's encoder; or, for the table of a static model on a CPU, numpy.
+              If neither supports the architecture of a model, sentence-transformers is used.
             - onnx: the native encoder, exported as a graph. It runs on a CPU in fp32. Only the
               export needs torch.
             - sentence-transformers: the library of this name.
@@ -422,6 +423,10 @@ def _open(
 ) -> OpenedModel[Engine]:
     if engine == "onnx" and (model is None or isinstance(model, (str, Path))):
         return open_graph(model, device=device, precision=precision)
+    if model is None or isinstance(model, (str, Path)):
+        opened = open_static(model, device=device, engine=engine, precision=precision)
+        if opened is not None:
+            return opened
     from sbert_search.embed.engines.torch_engines import open_model  # torch loads here
 
     return open_model(model, device=device, engine=engine, precision=precision, calibrate=calibrate)

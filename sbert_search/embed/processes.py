@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.base.progress import Reporting, report_as, reporting
-from sbert_search.embed.engines.protocol import Engine, EngineName, OpenedModel
+from sbert_search.embed.engines.protocol import Engine, OpenedModel
 from sbert_search.embed.protocol import TokenizedTexts, Vectors
 from sbert_search.errors import ConfigError, ModelError
 from sbert_search.models.loading.folder import read_folder
@@ -135,7 +135,7 @@ class _Worker:
 
 
 class _Opened(NamedTuple):
-    name: EngineName
+    name: str
     dim: int
     tokenizer: TextTokenizer
     precision: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, Unpack
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from sbert_search.index.building.settings import ReadKeywords, ReadSettings
     from sbert_search.index.building.sync import SyncReport
     from sbert_search.index.settings import LexicalSettings
+    from sbert_search.index.storage.manifest import QueryModel
     from sbert_search.index.tuning.settings import TuneSettings
     from sbert_search.index.tuning.tune import TuneReport
     from sbert_search.index.upkeep.check import CheckReport
@@ -885,6 +886,60 @@ class Index:
         from sbert_search.index.building.migration import drop_unused
 
         return drop_unused(self)
+
+    @property
+    def query_models(self) -> Mapping[str, QueryModel]:
+        """The query models of this index, by name; see `add_query_model`."""
+        return self.state.manifest.active_query_models
+
+    def add_query_model(
+        self, model: str | Path, name: str = "fast", **options: Unpack[EmbedderOptions]
+    ) -> QueryModel:
+        """Let a small model answer queries in place of the model of this index, where it is named.
+
+        Its vectors must lie in the space of the index's vectors, as those of a model distilled from
+        the index's model do. This is measured with stored passages. A query model of the same name
+        is replaced. `SearchEngine` uses it with ``query_model=NAME``. After a change of the model
+        of the index by `migrate`, it is not used until `roll_back`.
+
+        Args:
+            model: A folder or a name on the Hugging Face hub. It stays where it is, and a search
+                refuses it if its files have changed.
+            name: Up to 64 letters, digits, dots, hyphens and underscores.
+            options: Options for opening the model; see `Embedder`.
+
+        Returns:
+            What was recorded, with the mean ``cosine`` of its vectors of stored passages, and its
+            ``retention``: how many of the ten nearest passages of each of these it finds, too.
+
+        Raises:
+            ConfigError: The name is invalid, or the model is an object in memory.
+            ModelMismatch: The vectors of the model are not in the space of the index.
+            IndexStoreError: The index has too few texts to measure that.
+            IndexLocked: Another process is writing for longer than ``wait_s``.
+
+        Example:
+            >>> index = Index.from_texts(["a river", "a mill"], model="hashing")
+            >>> index.add_query_model("hashing").retention
+            1.0
+            >>> [hit.doc_id for hit in SearchEngine(index, query_model="fast").search("mill", k=1)]
+            ['1']
+        """
+        from sbert_search.index.building.query_models import add
+
+        return add(self, model, name, **options)
+
+    def remove_query_model(self, name: str) -> None:
+        """Remove a query model from the index; its files stay.
+
+        Raises:
+            ConfigError: The index has no query model of this name.
+        """
+        from sbert_search.index.building.model_check import query_settings
+        from sbert_search.index.building.query_models import put
+
+        query_settings(self.state, name)
+        put(self, name, None)
 
     def backup(self, target: str | Path) -> None:
         """Copy the newest state to a new folder; on the same disk, as hard links if possible.

@@ -95,6 +95,8 @@ class SearchEngine:
             the first ``answer_depth`` hits and fills `Hit.answer`.
         runner: Searches the shards of a sharded index on other machines, such as a `RayRunner`;
             None: this process does.
+        query_model: Name of a query model of the index, which embeds the queries; ``embedder``
+            then names another place to find it. None: the model of the index does.
         allow_inexact: Only warn if the index's model, in another engine or precision, gives
             vectors of check texts that differ too much from those stored in the index.
         options: How to open a model by name: ``device``, ``engine``, ``precision``, ``quick``; see
@@ -107,8 +109,8 @@ class SearchEngine:
     Raises:
         TypeError: There is no such keyword.
         IndexStoreError: The index cannot be opened, or is an unfinished build.
-        ConfigError: The reranker has no ``predict``, the reader has no ``answer``, or there is a
-            runner and the index has no shards.
+        ConfigError: The reranker has no ``predict``, the reader has no ``answer``, there is a
+            runner and the index has no shards, or the index has no such query model.
         ClusterError: The cluster of the runner does not answer.
         ModelMismatch: The embedder is not the model that built the index. A model given by name
             is compared at the first query.
@@ -128,6 +130,7 @@ class SearchEngine:
         *,
         reader: AnswerReader | None = None,
         runner: ShardRunner | None = None,
+        query_model: str | None = None,
         allow_inexact: bool = False,
         **options: Unpack[MatchingOptions],
     ) -> None:
@@ -146,21 +149,27 @@ class SearchEngine:
                 f"{reader!r} cannot read hits: it has no method answer. Pass Predictor(MODEL)."
             )
         self.reranker, self.reader, self.runner = reranker, reader, runner
-        self._model = embedder
+        self._model, self._query_model = embedder, query_model
         self._turns = Turns(usable_cores())  # more threads than cores would not search faster
         self._threads = Threads(usable_cores())
         self._model_options: CheckedOptions = {"allow_inexact": allow_inexact, **options}
         self._loading = Lock()
         self._models: dict[str, TextEmbedder] = {}  # opened ones, by `VectorSettings.digest`
-        self._digest = self.index.state.settings.digest  # of the model that ``embedder`` names
         self._has_embedder = not (embedder is None or isinstance(embedder, (str, Path)))
+        self._digest = self._digest_of(self.index.state)  # of the model that ``embedder`` names
         if self._has_embedder:
             self.load_model()
         self._state()
 
     def __reduce__(self) -> tuple[Callable[..., SearchEngine], tuple[object, ...]]:
         """Pickle the arguments of the constructor; unpickling opens index and model again."""
-        again = partial(SearchEngine, reader=self.reader, runner=self.runner, **self._model_options)
+        again = partial(
+            SearchEngine,
+            reader=self.reader,
+            runner=self.runner,
+            query_model=self._query_model,
+            **self._model_options,
+        )
         return again, (self.index, self._model, self.reranker)
 
     @property
@@ -186,7 +195,7 @@ class SearchEngine:
         """Open the model that made the vectors of a state, which a migration may have changed."""
         from sbert_search.index.building.model_check import open_matching
 
-        digest = state.settings.digest
+        digest = self._digest_of(state)
         with self._loading:
             if opened := self._models.get(digest):
                 return opened
@@ -195,12 +204,29 @@ class SearchEngine:
             options: CheckedOptions = {**self._model_options}
             allow_inexact, quick = options.pop("allow_inexact"), options.pop("quick", False)
             opened = open_matching(
-                state, model, options, allow_inexact=allow_inexact, quick=quick, named=False
+                state,
+                model,
+                options,
+                allow_inexact=allow_inexact,
+                quick=quick,
+                named=False,
+                query_model=self._query_model,
             )
             # Searches of the state before a migration may still run; older models are closed.
             kept = list(self._models.items())[-1:]
             self._models = dict([*kept, (digest, opened)])
             return opened
+
+    def _digest_of(self, state: Snapshot) -> str:
+        """Return the digest of the model that embeds the queries.
+
+        An open one goes on if a query model of another content gets its name.
+        """
+        if self._query_model is None or self._has_embedder:
+            return state.settings.digest
+        from sbert_search.index.building.model_check import query_settings
+
+        return query_settings(state, self._query_model).digest
 
     def refresh(self) -> bool:
         """Move to the newest committed state of the index; return whether there was a newer one."""
@@ -220,7 +246,7 @@ class SearchEngine:
         """
         if (limit := memory.limit()) is not None:
             memory.require(WORK_BYTES + limit // 8, "A search")
-            if self.index.identity.is_model:
+            if self.index.identity.is_model or self._query_model is not None:
                 self.load_model()
             memory.require(WORK_BYTES + limit // 8, "A search")
 
@@ -574,7 +600,9 @@ class SearchEngine:
         needs_text = "A reranker" if self.reranker else "The option highlight" if highlight else ""
         needs_text = "A reader" if self.reader else needs_text
         snapshot = self._state()
-        checked, options = checked_queries(snapshot, queries, vectors, options, needs_text)
+        checked, options = checked_queries(
+            snapshot, queries, vectors, options, needs_text, has_model=self._query_model is not None
+        )
         # With given vectors, the model is not opened only to choose sentences.
         may_embed = vectors is None or self._has_embedder
         embedder = partial(self._model_of, snapshot) if may_embed else None
@@ -594,7 +622,9 @@ class SearchEngine:
         self, queries: Sequence[str], vectors: NDArray[np.floating] | None, options: SearchOptions
     ) -> Iterator[dict[str, float]]:
         snapshot = self._state()
-        checked, options = checked_queries(snapshot, queries, vectors, options)
+        checked, options = checked_queries(
+            snapshot, queries, vectors, options, has_model=self._query_model is not None
+        )
         budget = memory.limit() if self.reranker else None  # only a reranker reads texts
         for asked in query_blocks(snapshot, checked, options, RESULTS_AT_ONCE):
             state = snapshot.for_queries(complete=True)

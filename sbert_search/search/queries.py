@@ -45,12 +45,14 @@ def checked_queries(
     vectors: NDArray[np.floating] | None,
     options: SearchOptions,
     needs_text: str = "",
+    *,
+    has_model: bool = False,
 ) -> tuple[CheckedQueries, SearchOptions]:
     """Check queries; if the mode is ``auto``, choose a mode for them.
 
     ``auto`` is dense for a query without a text, and lexical for a text without a vector if the
     index has no model. ``needs_text`` names a part of the search that reads the texts of queries in
-    every mode, such as "A reranker", for the message.
+    every mode, such as "A reranker", for the message. ``has_model``: there is a query model.
     """
     if _are_vectors(queries):
         if vectors is not None:
@@ -66,7 +68,7 @@ def checked_queries(
     texts = list(queries) if not isinstance(queries, str) else queries
     require_queries(texts)
     if vectors is None:
-        has_model = snapshot.settings.identity.get("engine") != ModelIdentity.NO_ENGINE
+        has_model |= snapshot.settings.identity.get("engine") != ModelIdentity.NO_ENGINE
         if options.mode == "auto" and not has_model and snapshot.manifest.lexical is not None:
             return CheckedQueries(texts), replace(options, mode="lexical")
         return CheckedQueries(texts), options.for_index(snapshot)

@@ -53,6 +53,7 @@ class ServedIndex:
     engine: SearchEngine  # without a reranker
     reranking: SearchEngine | None  # with the reranker; None: the server has none
     metrics: Metrics
+    querying: ServedEmbedder | None = None  # embeds queries; None: ``model`` does
     allow_inexact: bool = False  # for the model that embeds updates
     # Opens the model and the engines of a state that a migration has switched; None: such states
     # are refused.
@@ -94,7 +95,7 @@ class ServedIndex:
         if reranks and self.reranking is None:
             raise Problem(400, NO_RERANKER, "rerank")
         engine = self.reranking if reranks and self.reranking else self.engine
-        model = self.model  # read with the engine: a migration changes both
+        model = self.querying or self.model  # read with the engine: a migration changes both
         if not queries:
             return [await self._read(partial(self.engine.search, None, options=options))]
         with self.plain_errors():
@@ -209,7 +210,7 @@ class ServedIndex:
                 return True
             new = await loop.run_in_executor(self._writer, opened)
             if new is not None:
-                self.index, self.model = new.index, new.model
+                self.index, self.model, self.querying = new.index, new.model, new.querying
                 self.engine, self.reranking = new.engine, new.reranking
                 new.close()
         return new is not None

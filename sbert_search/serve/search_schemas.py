@@ -336,6 +336,7 @@ class IndexCard(Struct, kw_only=True):
         modes: Modes in which it can be searched.
         reranks: Whether the server has a reranker for it.
         model: Name of its model; None: it has none.
+        query_model: Name of the model that embeds queries in its place; None: there is none.
         columns: Metadata columns and their types.
         writable: Whether documents can be added.
         reload_error: Why the newest commit is not served; "": it is.
@@ -353,6 +354,7 @@ class IndexCard(Struct, kw_only=True):
     modes: list[str]
     reranks: bool
     model: str | None
+    query_model: str | None
     columns: dict[str, str]
     writable: bool
     reload_error: str

@@ -13,10 +13,12 @@ from pathlib import Path
 from time import time
 from typing import cast
 
+from sbert_search.base.progress import warn
 from sbert_search.base.threads import end_idle_workers
 from sbert_search.embed.arguments import EmbedderOptions, reranker_options
 from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import ConfigError, SbertSearchError
+from sbert_search.index.building.model_check import open_matching
 from sbert_search.index.filters.structured import condition_text
 from sbert_search.index.index import Index
 from sbert_search.records import Where
@@ -189,6 +191,7 @@ class ServeSettings:
     classifiers: Sequence[str] = ()  # names or folders of models that classify texts
     rerank_windows: int = 4  # most windows of a text that is too long for the reranker
     index_model: str | None = None  # folder or name; None: the one that each index names
+    query_model: str | None = None  # of each index, that embeds queries; None: its model does
     options: EmbedderOptions = field(default_factory=EmbedderOptions)  # for opening models
     quick: bool = True  # whether models of indexes may be a `WarmEmbedder`
     allow_inexact: bool = False
@@ -263,20 +266,33 @@ def _open_index(
     model = None
     if index.identity.is_model:
         model = _model_of(index, embedders, settings, metrics)
+    querying = None
+    if settings.query_model is not None:
+        querying = _query_model_of(index, embedders, settings, metrics)
     inexact = settings.allow_inexact
-    engine = partial(SearchEngine, index, model, runner=settings.runner, allow_inexact=inexact)
+    engine = partial(
+        SearchEngine,
+        index,
+        querying or model,
+        runner=settings.runner,
+        query_model=settings.query_model,
+        allow_inexact=inexact,
+    )
     reranking = None
     if reranker is not None:
         reranking = engine(BestWindow(reranker, settings.rerank_windows))
 
     def reopen(newest: Index) -> ServedIndex:
         own = replace(settings, index_model=None)  # the new state names its model
+        if own.query_model and own.query_model not in newest.query_models:
+            warn(f"{name}: the new model has no query model {own.query_model!r}; it is used alone.")
+            own = replace(own, query_model=None)
         served = _open_index(name, newest, reranker, embedders, own, metrics)
         with suppress(SbertSearchError):  # an index without documents
             served.engine.search("warm", k=1)
         return served
 
-    return ServedIndex(name, index, model, engine(), reranking, metrics, inexact, reopen)
+    return ServedIndex(name, index, model, engine(), reranking, metrics, querying, inexact, reopen)
 
 
 def _origin(text: str) -> str:
@@ -321,6 +337,27 @@ def _model_of(
     embedder = _open_model(index, settings)
     known[name] = ServedEmbedder(name, embedder, settings.limits, metrics)
     return known[name]
+
+
+def _query_model_of(
+    index: Index, known: dict[str, ServedEmbedder], settings: ServeSettings, metrics: Metrics
+) -> ServedEmbedder:
+    """Return the query model of an index; it is served once for all indexes with this model."""
+    embedder = open_matching(
+        index.state,
+        None,
+        settings.options,
+        allow_inexact=settings.allow_inexact,
+        quick=False,
+        named=True,
+        query_model=settings.query_model,
+    )
+    for served in known.values():
+        if not embedder.identity.differences(served.identity):
+            return served
+    shown = _free_name(embedder.identity.name, known)
+    known[shown] = ServedEmbedder(shown, embedder, settings.limits, metrics)
+    return known[shown]
 
 
 def _open_model(index: Index, settings: ServeSettings) -> TextEmbedder:

@@ -7,12 +7,15 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+import torch
 from torch import nn
 
 from sbert_search.base.distributed import Ranks
 from sbert_search.base.files import remove_tree
 from sbert_search.base.progress import note, warn
 from sbert_search.base.seed import seed_all
+from sbert_search.embed.embedder import Embedder
 from sbert_search.errors import CheckpointError, ConfigError
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.encoder.config import PRESETS
@@ -20,6 +23,7 @@ from sbert_search.models.encoder.encoder import Encoder
 from sbert_search.models.heads import Dense, Normalize
 from sbert_search.models.loading.folder import load_tokenizer, read_folder
 from sbert_search.models.loading.resolve import resolve_model
+from sbert_search.models.static_model import SentenceModel, StaticModel
 from sbert_search.text.tokens.tokenizer import TextTokenizer
 from sbert_search.train.bi_encoder_losses import (
     BINARY,
@@ -49,6 +53,7 @@ from sbert_search.train.loop.loop import Result, TrainConfig
 from sbert_search.train.loop.schedule import DevMetrics
 from sbert_search.train.run import MODEL, Training, recipe_changes, start_run
 
+STATIC = "static"  # in place of a model: a table with a row for each token
 FIRST = "first"  # subfolder of the preliminary run, `BiEncoderRecipe.first`
 
 
@@ -64,8 +69,11 @@ class BiEncoderRecipe(TrainConfig):
 
     data: DataConfig
     loss: LossConfig
-    model: str | Path = ""  # folder or name of a bi-encoder or encoder; or a preset for new weights
-    tokenizer: str | Path | None = None  # folder or name of a model with a tokenizer, for a preset
+    # Folder or name of a bi-encoder or encoder; or for new weights, a preset, or static: a table.
+    model: str | Path = ""
+    # Folder or name of a model with a tokenizer, for a preset. For static, the folder of a
+    # tokenizer; None: that of the teacher.
+    tokenizer: str | Path | None = None
     pooling: tuple[str, ...] | None = None  # None: as in the model; mean for an encoder alone
     max_len: int | None = None  # maximum tokens of a text; None: as in the model
     unit_length: bool | None = None  # whether embeddings have norm 1; None: as in the model
@@ -171,6 +179,13 @@ def _training(recipe: BiEncoderRecipe, out: Path, ranks: Ranks, *, allow_inexact
         rows, tokens = without_false_negatives(rows, tokens, loss.kind.fewest)
     check_targets(rows, classes, loss.name, by_class=loss.kind.by_class)
     rows = _with_teacher_targets(rows, recipe, bi_encoder.dim)
+    if isinstance(bi_encoder, StaticModel):
+        kept = tokens.table.lengths[tokens.ids].min(axis=1) > 0
+        if n_empty := np.count_nonzero(~kept):
+            warn(f"{n_empty:,} rows have a text without tokens, and are left out.")
+            rows, tokens = rows.select(kept), replace(tokens, ids=tokens.ids[kept])
+        vectors = torch.from_numpy(np.asarray(rows.targets, np.float32))
+        bi_encoder.start_from(tokens.table.pack(tokens.ids[:, 0]), vectors)
     classifier: nn.Linear | None = None  # of the softmax loss
     if loss.name == "softmax":
         classifier = nn.Linear(len(loss.concatenation) * bi_encoder.dim, len(classes))
@@ -199,8 +214,10 @@ def _training(recipe: BiEncoderRecipe, out: Path, ranks: Ranks, *, allow_inexact
     )
 
 
-def _start(recipe: BiEncoderRecipe) -> BiEncoder:
+def _start(recipe: BiEncoderRecipe) -> SentenceModel:
     """Open the model to train, and refuse or warn of a loss that does not fit it."""
+    if recipe.model == STATIC and not Path(STATIC).is_dir():
+        return _fresh_table(recipe)
     model, loss = open_model(recipe), recipe.loss
     if model.encoder.pooler is not None:
         # Sentence embeddings do not use BERT's pooler, so it would get no gradient.
@@ -223,7 +240,7 @@ def _start(recipe: BiEncoderRecipe) -> BiEncoder:
 def _mine(
     files: Sequence[Sequence[Example]],
     recipe: BiEncoderRecipe,
-    bi_encoder: BiEncoder,
+    bi_encoder: SentenceModel,
     prompts: Sequence[str],
     model: str | Path,
     folder: Path,
@@ -300,6 +317,27 @@ def _fresh(recipe: BiEncoderRecipe) -> BiEncoder:
     return BiEncoder(
         Encoder(shape), _with_max_len(tokenizer, min(tokenizer.max_len, shape.max_positions))
     )
+
+
+def _fresh_table(recipe: BiEncoderRecipe) -> StaticModel:
+    """Make an empty table of the teacher's dimension for the tokens of a tokenizer."""
+    if recipe.teacher is None or recipe.loss.kind.teacher != "bi-encoder":
+        raise ConfigError(
+            "A static model learns the vectors of a teacher; set teacher=MODEL and "
+            "loss.name=embedding_mse."
+        )
+    for name in ("pooling", "prompts"):
+        if getattr(recipe, name):
+            raise ConfigError(f"A static model has no {name}; remove it.")
+    teacher = resolve_model(recipe.teacher).path
+    if recipe.tokenizer is None:
+        tokenizer = load_tokenizer(read_folder(teacher))
+    else:
+        tokenizer = TextTokenizer.from_folder(Path(recipe.tokenizer), 512)
+    # Without `max_len`, texts are read whole: a table has no positions.
+    tokenizer = tokenizer.unframed(recipe.max_len) if recipe.max_len else tokenizer.unframed()
+    head = [Normalize()] * bool(recipe.unit_length)
+    return StaticModel(tokenizer, Embedder(teacher, device=recipe.device).dim, head=head)
 
 
 def _with_max_len(tokenizer: TextTokenizer, max_len: int | None) -> TextTokenizer:

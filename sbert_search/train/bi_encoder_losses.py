@@ -12,7 +12,6 @@ from torch.nn.functional import cross_entropy
 
 from sbert_search.declared import Bounds, check
 from sbert_search.errors import ConfigError
-from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.embedding_losses import (
     CONCATENATIONS,
     Distance,
@@ -34,6 +33,7 @@ from sbert_search.models.embedding_losses import (
     semi_hard_triplets,
     triplet,
 )
+from sbert_search.models.static_model import SentenceModel
 from sbert_search.train.data.examples import TargetKind
 from sbert_search.train.data.text_dataset import StepTexts
 from sbert_search.train.loop.objective import Batch, Losses
@@ -140,7 +140,7 @@ BINARY = ("contrastive", "online_contrastive")  # losses of two labels, 0: dissi
 class Siamese(nn.Module):
     """A bi-encoder, and the classifier of the softmax loss, which is not saved with the model."""
 
-    def __init__(self, bi_encoder: BiEncoder, classifier: nn.Linear | None = None) -> None:
+    def __init__(self, bi_encoder: SentenceModel, classifier: nn.Linear | None = None) -> None:
         super().__init__()
         self.bi_encoder, self.classifier = bi_encoder, classifier
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.evaluate.metrics.correlation import GoldScores
-from sbert_search.models.bi_encoder import BiEncoder
+from sbert_search.models.static_model import SentenceModel
 from sbert_search.text.labelled.pairs import COLUMNS
 from sbert_search.text.sources import classify, field_names
 from sbert_search.train.bi_encoder_losses import BINARY, LossConfig, Siamese, pair_logits
@@ -32,7 +32,7 @@ def dev_evaluator(
     data: DataConfig,
     loss: LossConfig,
     classes: tuple[str, ...],
-    model: BiEncoder,
+    model: SentenceModel,
     prompts: Sequence[str] = (),
 ) -> DevMetrics:
     """Read the dev rows and choose the first metric of this list that fits the rows.

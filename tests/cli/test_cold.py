@@ -9,7 +9,7 @@ import pytest
 
 from sbert_search.models.heads import Normalize
 from tests.cli.process import Done, in_a_process, sbert_search
-from tests.models.tiny import tiny_bi_encoder
+from tests.models.tiny import tiny_bi_encoder, tiny_static
 
 HEAVY = {"torch", "transformers", "sentence_transformers", "faiss", "pandas", "scipy", "sklearn"}
 # Modules that build, update, train, evaluate or use a GPU, and parts of libraries that a query does
@@ -197,3 +197,17 @@ def test_a_graph_that_disagrees_with_the_index_is_passed_over(built: Path, tmp_p
     done, modules = ask(built, cached=tmp_path)
     assert "torch" in modules
     assert "cosine 0.50000 on the check texts" in done.err
+
+
+@pytest.mark.thorough
+def test_a_query_model_that_is_a_table_loads_no_engine(corpus: Path, tmp_path: Path) -> None:
+    tiny_static(tmp_path / "full")
+    path, near = tmp_path / "my.index", tiny_static(tmp_path / "near", noise=0.05)
+    made = ("index", "build", corpus, "--out", path, "--model", tmp_path / "full")
+    assert sbert_search(*made, env=cache(tmp_path)).code == 0
+    assert sbert_search("index", "query-model", path, near, env=cache(tmp_path)).code == 0
+    shutil.rmtree(tmp_path / "full")
+    done, modules = ask(path, "--query-model", "fast", "--mode", "dense")
+    assert len(done.records) == 3
+    assert not modules & {*HEAVY, "onnxruntime", "sbert_search.models.encoder.layouts"}
+    assert not [name for name in modules if f"{name}.".startswith(tuple(f"{u}." for u in UNUSED))]

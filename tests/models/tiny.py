@@ -5,7 +5,10 @@ import string
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from safetensors.numpy import save_file
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.encoder.config import EncoderConfig
@@ -161,3 +164,23 @@ def tiny_answerer(folder: Path, side: SideFile | None = None) -> QuestionAnswere
     """Make a model that answers questions."""
     encoder = tiny_encoder(initializer_range=0.5)
     return QuestionAnswerer(encoder, tiny_tokenizer(folder), side=side).eval()
+
+
+def tiny_static(
+    folder: Path, *, seed: int = 0, noise: float = 0.0, dim: int = 16, prompts: Any = None
+) -> Path:
+    """Write a StaticEmbedding, as sentence-transformers does, of random vectors and some noise."""
+    folder.mkdir()
+    backend = Tokenizer(models.WordLevel({word: n for n, word in enumerate(TOKENS)}, "[UNK]"))
+    backend.normalizer = normalizers.Lowercase()
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    backend.save(str(folder / "tokenizer.json"))
+    table = np.random.default_rng(seed).normal(0, 1, (len(TOKENS), dim))
+    table += np.random.default_rng(seed + 1).normal(0, noise, table.shape)
+    save_file({"embedding.weight": table.astype(np.float32)}, folder / "model.safetensors")
+    kind = "sentence_transformers.models.StaticEmbedding"
+    listing = [{"idx": 0, "name": "0", "path": "", "type": kind}]
+    (folder / "modules.json").write_text(json.dumps(listing))
+    settings = {"prompts": prompts or {}, "similarity_fn_name": "cosine"}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    return folder

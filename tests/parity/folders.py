@@ -223,12 +223,22 @@ def weighted_layers(folder: Path) -> Path:
     return edit(folder, "config.json", output_hidden_states=True)
 
 
-def static(folder: Path) -> Path:
+def static(folder: Path, *later: Any) -> Path:
     backend = Tokenizer(models.WordLevel({piece: n for n, piece in enumerate(TOKENS)}, "[UNK]"))
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
     torch.manual_seed(0)
     part = StaticEmbedding(backend, embedding_dim=12)
-    SentenceTransformer(modules=[part], device="cpu").save(str(folder))
+    SentenceTransformer(modules=[part, *later], device="cpu").save(str(folder))
+    return folder
+
+
+def vocabulary_quantized(folder: Path) -> Path:
+    """Write the table as model2vec does if several tokens share a row, each with a weight."""
+    (file,) = static(folder).rglob("model.safetensors")
+    n, table = len(TOKENS), load_file(file)["embedding.weight"]
+    weights = torch.linspace(0.1, 2, n, dtype=torch.float64)
+    tensors = {"embeddings": table[:7].half(), "mapping": torch.arange(n) % 7, "weights": weights}
+    save_file(tensors, file)
     return folder
 
 
@@ -311,6 +321,11 @@ BI_ENCODERS: dict[str, Callable[[Path], Path]] = {
     "layer norm": lambda folder: listed(folder, Pooling(16), LayerNorm(16), Dropout(0.2)),
     "weighted layers": weighted_layers,
     "static": static,
+    "static with modules": lambda folder: static(
+        folder, Dense(12, 10), Dense(10, 8, bias=False, activation_function=None), Normalize()
+    ),
+    "static with a residual": lambda folder: static(folder, Dense(12, 12, use_residual=True)),
+    "static of shared rows": vocabulary_quantized,
     "prompts": lambda folder: listed(
         folder, Pooling(16), prompts={"query": "the red "}, default_prompt_name="query"
     ),

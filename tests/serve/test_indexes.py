@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import random
 import shutil
 import threading
 import time
@@ -30,6 +31,7 @@ from sbert_search.serve.problems import Problem
 from sbert_search.serve.state import Served, reloading
 from sbert_search.text.fields import FieldNames
 from tests.cli.conftest import ROWS
+from tests.models.tiny import WORDS, tiny_static
 from tests.serve.live import READ, WRITE, Live, live_server
 
 SENT = {"authorization": f"Bearer {WRITE}"}
@@ -450,3 +452,28 @@ def test_a_migration_is_followed_without_a_failed_or_mixed_answer(
         kinds.append(dims[0])
     assert set(kinds) == {24, 40}
     assert Index.open(path).state.n_docs == len(texts)
+
+
+@pytest.mark.thorough
+def test_a_query_model_embeds_the_queries_until_a_migration_drops_it(tmp_path: Path) -> None:
+    path, full = tmp_path / "my.index", str(tiny_static(tmp_path / "full"))
+    texts = [" ".join(random.Random(n).choices(WORDS, k=6)) for n in range(20)]
+    Index.from_texts(texts, model=full, out=path)
+    Index.open(path).add_query_model(tiny_static(tmp_path / "near", noise=0.05))
+    with live_server(path, "--query-model", "fast") as live:
+
+        def score() -> float:
+            asked = {"query": texts[3], "mode": "dense", "k": 1, "highlight": True}
+            (hit,) = live.ask("POST", "/v1/search", asked).json["results"][0]["hits"]
+            assert hit["id"] == "3"
+            return float(hit["score"])
+
+        assert 0.9 < (first := score()) < 0.9999
+        assert (card(live)["model"], card(live)["query_model"]) == ("full", "near")
+        Index.open(path).add_query_model(tiny_static(tmp_path / "other", noise=0.1))
+        eventually(lambda: card(live)["commit"] == Index.open(path).state.manifest.generation)
+        assert score() == first  # the server goes on with the model that it opened
+        Index.open(path).migrate(str(tiny_static(tmp_path / "new", seed=4)))
+        eventually(lambda: card(live)["model"] == "new")
+        assert score() > 0.9999  # by the new model itself
+        assert card(live)["query_model"] is None

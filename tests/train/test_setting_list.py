@@ -75,7 +75,7 @@ SHIPPED = [(kind, name) for kind in RECIPES for name in shipped_recipes(kind)]
 def assert_the_list_makes_the_recipe(cls: type[TrainConfig], kind: Kind, name: str) -> None:
     needed = [] if kind == "pretrain" else ["data.train=a"]
     needed += ["first.data.train=a"] if name == "nli-then-stsb" else []
-    needed += ["teacher=t"] if name.startswith("distil") else []
+    needed += ["teacher=t"] if name.startswith(("distil", "static")) else []
     values = read_recipe(kind, name, needed)
     again: dict[str, Any] = {}
     for setting in list_settings(cls, values):

@@ -26,6 +26,7 @@ from sbert_search.declared import declared
 from sbert_search.index.settings import MIN_ANN_ROWS, LexicalSettings, TuneSettings
 
 if TYPE_CHECKING:
+    from sbert_search.index.storage.manifest import QueryModel
     from sbert_search.index.upkeep.info import DriftReport, IndexInfo
 
 
@@ -236,6 +237,16 @@ def _model_facts(report: IndexInfo) -> dict[str, object]:
     }
 
 
+def query_model_text(record: QueryModel) -> str:
+    """Describe a query model of an index."""
+    model = record.identity
+    return (
+        f"{model['name']} ({model['engine']}, {model['precision']}), {model['dim']} dimensions, "
+        f"sha256 {str(model['weights_sha256'])[:12]}, cosine {record.cosine:.2f}, retention "
+        f"{record.retention:.3f} on {record.measured_on}"
+    )
+
+
 def _facts(report: IndexInfo) -> dict[str, object]:
     built = report.built
     facts: dict[str, object] = {
@@ -252,6 +263,8 @@ def _facts(report: IndexInfo) -> dict[str, object]:
         **_model_facts(report),
         "columns": ", ".join(f"{name} {kind}" for name, kind in report.columns.items()) or "none",
     }
+    for name, record in report.query_models.items():
+        facts[f"queries by {name}"] = query_model_text(record)
     if report.root:
         facts["folder"] = report.root
     if report.source_sha256:

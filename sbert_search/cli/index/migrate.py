@@ -1,4 +1,4 @@
-"""`index migrate`: change the model of an index while it is used."""
+"""`index migrate` and `index query-model`: another model for an index, or a fast one beside it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from sbert_search.cli.console import emit, say, show_facts, size_text
+from sbert_search.cli.index.maintain import query_model_text
 from sbert_search.cli.options.runner import opened_runner, runner_options
 from sbert_search.cli.options.shared import (
     Finite,
@@ -24,8 +25,10 @@ from sbert_search.cli.options.shared import (
 from sbert_search.config import to_mapping
 
 if TYPE_CHECKING:
+    from sbert_search.evaluate.judged import SearchAgreement
     from sbert_search.index.building.migration import MigrationPlan, MigrationReport
     from sbert_search.index.index import Index
+    from sbert_search.index.storage.manifest import QueryModel
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 Step = Literal["dry_run", "rollback", "finish", "abandon"]
@@ -184,6 +187,11 @@ def _judge(index: Index, queries: Path, qrels: Path | None, *, as_json: bool) ->
             "difference": to_mapping(found.judged.difference),
         }
         return emit({**to_mapping(replace(found, judged=None)), "judged": judged})
+    _show_agreement(found, "old and new model")
+    say("The same command without --judge switches to the new model.")
+
+
+def _show_agreement(found: SearchAgreement, engines: str) -> None:
     facts: dict[str, object] = {
         "queries": found.queries,
         "same first hit": f"{found.same_first:.0%}",
@@ -192,9 +200,8 @@ def _judge(index: Index, queries: Path, qrels: Path | None, *, as_json: bool) ->
     if found.rank_correlation is not None:
         facts["correlation of ranks"] = f"{found.rank_correlation:.2f}"
     if found.judged:
-        facts["old and new model"] = found.judged
+        facts[engines] = found.judged
     show_facts(facts)
-    say("The same command without --judge switches to the new model.")
 
 
 def _drop(index: Index, step: Step, *, as_json: bool) -> None:
@@ -207,3 +214,94 @@ def _drop(index: Index, step: Step, *, as_json: bool) -> None:
     if as_json:
         return emit({"index": str(index.path), "dropped": dropped})
     say(f"The vectors of {', '.join(dropped)} are removed.")
+
+
+@click.command()
+@index_folder
+@click.argument("model", required=False)
+@click.option("--name", default="fast", show_default=True, help="Name of the query model.")
+@click.option("--remove", is_flag=True, help="Remove the query model --name from the index.")
+@click.option(
+    "--judge",
+    type=FILE,
+    help="File of queries: measure how much of the quality of dense search the model keeps.",
+)
+@click.option("--qrels", type=FILE, help="Judgements of the queries of --judge, for nDCG@10.")
+@shared_options("wait", "quiet", "json")
+@click.pass_context
+def query_model(
+    ctx: click.Context,
+    /,
+    path: Path,
+    model: str | None,
+    name: str,
+    remove: bool,
+    judge: Path | None,
+    qrels: Path | None,
+    wait_s: float,
+    as_json: bool,
+    **_: object,
+) -> None:
+    """Let the small MODEL embed queries of the index DIR, for `search --query-model NAME`.
+
+    The documents keep their vectors, so MODEL must give vectors in the same space, as a model does
+    that was distilled from that of the index. Another one is refused. Without MODEL, the query
+    models of the index are listed.
+    """
+    from sbert_search.index.index import Index
+
+    if model is None or remove:
+        where = "with --remove" if remove else "without MODEL"
+        refuse_typed(ctx, {"model", "judge", "qrels", *(() if remove else ("name",))}, where)
+    if judge is None:
+        refuse_typed(ctx, {"qrels"}, "without --judge")
+    index = Index.open(path, wait_s=wait_s)
+    if remove:
+        index.remove_query_model(name)
+        removed = {"index": str(path), "removed": name}
+        return emit(removed) if as_json else say(f"{path} has no query model {name} any more.")
+    if model is not None:
+        before = index.query_models.get(name)
+        index.add_query_model(model, name)
+        if judge is not None:
+            _judge_query_model(index, name, before, judge, qrels, as_json=as_json)
+    shown = {k: m for k, m in index.query_models.items() if model is None or k == name}
+    if as_json:
+        for each, record in shown.items():
+            emit({"name": each, **to_mapping(record)})
+        return
+    show_facts({each: query_model_text(record) for each, record in shown.items()})
+    if model is not None:
+        say(f'Use it: sbert-search search {path} "your question" --query-model {name}')
+
+
+def _judge_query_model(
+    index: Index,
+    name: str,
+    before: QueryModel | None,
+    queries: Path,
+    qrels: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Compare dense hits by the query model with those by the model, and record the result.
+
+    If that fails, the query model of this name is again what it was before.
+    """
+    from sbert_search.evaluate import compare_searches
+    from sbert_search.index.building.query_models import put
+    from sbert_search.search.engine import SearchEngine
+
+    try:
+        engines = SearchEngine(index), SearchEngine(index, query_model=name)
+        found = compare_searches(*engines, queries, qrels, mode="dense")
+    except BaseException:
+        put(index, name, before)
+        raise
+    if not as_json:
+        _show_agreement(found, "model and query model")
+    record = replace(index.query_models[name], retention=found.overlap, measured_on="queries")
+    if found.judged and found.judged.first:
+        share = found.judged.second / found.judged.first
+        record = replace(record, retention=share, measured_on="judgements")
+    put(index, name, record)

@@ -417,6 +417,12 @@ index_embedder_options = joined(
 )
 """The options of `embedder_options` for a command that opens the model of an index."""
 
+query_model_option = click.option(
+    "--query-model",
+    metavar="NAME",
+    help="Query model of the index that embeds queries; see `index query-model`.",
+)
+
 
 def typed(ctx: click.Context) -> set[str]:
     """Return the names of the options that are on the command line."""

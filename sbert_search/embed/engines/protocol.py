@@ -23,10 +23,13 @@ if TYPE_CHECKING:
 class Engine(Protocol):
     """The software that runs a model."""
 
-    name: EngineName
     dim: int  # of a vector before truncation
     tokenizer: TextTokenizer  # truncates texts to the model's limit
     batch_tokens: int  # number of tokens in a batch at which the engine is fast
+
+    @property
+    def name(self) -> str:
+        """An `EngineName`, or static."""
 
     def start(self, tokens: TokenizedTexts) -> Callable[[], Vectors]:
         """Begin to compute one batch; return a function that waits for vectors, float32 (n, dim).

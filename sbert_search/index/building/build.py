@@ -35,6 +35,7 @@ from sbert_search.index.building.model_check import (
     require_agreement,
     require_mixable,
     self_check,
+    stored_identity,
     unrelated_cosine,
     with_kept_choices,
 )
@@ -546,12 +547,12 @@ def vector_settings(
     settings: BuildSettings | VectorSettings, embedder: TextEmbedder | None, dim: int
 ) -> VectorSettings:
     """Return the settings of the index; without an embedder, its vectors are given."""
-    identity = _identity(embedder) if embedder else no_model(dim, settings.metric).to_mapping()
+    unknown = no_model(dim, settings.metric).to_mapping()
     return VectorSettings(
         dim=dim,
         metric=settings.metric,
         dtype=settings.dtype,
-        identity=identity,
+        identity=stored_identity(embedder) if embedder else unknown,
         self_check=self_check(embedder) if embedder else SelfCheck(),
         spec=settings.spec,
         verdict=_verdict(embedder),
@@ -563,11 +564,3 @@ def vector_settings(
 def _verdict(embedder: TextEmbedder | None) -> Mapping[str, object]:
     verdict = embedder.opened.verdict if isinstance(embedder, Embedder) else None
     return {} if verdict is None else to_mapping(verdict)
-
-
-def _identity(embedder: TextEmbedder) -> Mapping[str, object]:
-    """Describe the model; name a folder by its absolute path, so that any process finds it."""
-    identity = embedder.identity
-    if Path(identity.name).is_dir():
-        identity = replace(identity, name=str(Path(identity.name).resolve()))
-    return identity.to_mapping()

@@ -233,8 +233,7 @@ def preview(index: AnyIndex) -> AnyIndex:
             f"`index migrate {index.path} --model NEW --no-switch`."
         )
     parts = [
-        Snapshot(part.folder, replace(part.manifest, active=name, query_models={}), part)
-        for part in state.parts
+        Snapshot(part.folder, replace(part.manifest, active=name), part) for part in state.parts
     ]
     return type(index)(_Preview(joined(state.folder, state.shards, parts)))
 
@@ -638,12 +637,13 @@ def _switch(writer: IndexWriter, name: str) -> None:
             filling=None,
             tuning=None,
             earlier=(*old.earlier, old.settings.digest)[-EARLIER_KEPT:],
-            query_models={k: m for k, m in old.query_models.items() if m.vectors == name},
         )
         if new.settings.spec.is_flat or not new.segments:
             return new
         return compaction.with_ann(work, Snapshot(work.folder, new), new, n_shards=n_shards)
 
+    if unused := ", ".join(writer.snapshot.manifest.active_query_models):
+        note(f"The query models {unused} belong to the model before; add those of the new one.")
     writer.rewrite(change)
 
 

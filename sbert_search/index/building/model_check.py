@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack, cast
@@ -100,16 +100,22 @@ def open_matching(
     allow_inexact: bool,
     quick: bool,
     named: bool,
+    query_model: str | None = None,
 ) -> TextEmbedder:
-    """Open the model of an index and compare it with the index; see `Index.matching_embedder`."""
+    """Open the model of an index and compare it with the index; see `Index.matching_embedder`.
+
+    ``query_model``: open the query model of this name in place of the model.
+    """
     settings = state.manifest.settings
+    if query_model is not None:
+        settings = query_settings(state, query_model)
     identity = ModelIdentity.from_mapping(settings.identity)
     require_model(identity, state.path)
     given = model is not None
     model = identity.name if model is None else model
     report = note if named else detail
     if isinstance(model, (str, Path)):
-        if quick and (graph := _open_graph(settings, model, report)):
+        if quick and (graph := _open_graph(settings, model, report, query_model)):
             return graph
         options = with_kept_choices(model, options, settings)
     try:
@@ -117,16 +123,40 @@ def open_matching(
     except ModelError as error:
         if given:
             raise
+        if query_model is not None:
+            raise ModelError(
+                f"{error} This is the query model {query_model!r} of the index; if it lies "
+                "elsewhere now, add it again with `sbert-search index query-model`."
+            ) from error
         remedy = if_offered("--model", "name it with --model", "make a link to it there")
         raise ModelError(
             f"{error} The index was built with this model; if it lies elsewhere now, {remedy}."
         ) from error
+    require_same_model(settings, embedder, query_model)
     require_agreement(settings, embedder, allow_inexact=allow_inexact)
     return embedder
 
 
+def query_settings(state: Snapshot, name: str) -> VectorSettings:
+    """Return the settings of an index with one of its query models in place of the model.
+
+    They have no check texts, as the vectors of a query model are only near those of the model.
+    """
+    models = state.manifest.active_query_models
+    if name not in models:
+        known = ", ".join(models) or "none"
+        raise ConfigError(
+            f"{state.path} has no query model {name!r}; it has: {known}. `sbert-search index "
+            "query-model DIR MODEL --name NAME` adds one."
+        )
+    return replace(state.manifest.settings, identity=models[name].identity, self_check=SelfCheck())
+
+
 def _open_graph(
-    settings: VectorSettings, model: str | Path, report: Callable[[str], None]
+    settings: VectorSettings,
+    model: str | Path,
+    report: Callable[[str], None],
+    query_model: str | None,
 ) -> TextEmbedder | None:
     """Open a model's exported ONNX graph; if that is impossible, note why and return None."""
     from sbert_search.embed.engines.graph import require_graph
@@ -146,7 +176,8 @@ def _open_graph(
     except SbertSearchError as error:
         _note_torch(error)
         return None
-    require_same_model(settings, embedder)  # an error, since torch would load the same model
+    # An error, since torch would load the same model.
+    require_same_model(settings, embedder, query_model)
     try:
         require_agreement(settings, embedder)
     except ModelMismatch as error:
@@ -169,10 +200,10 @@ def with_kept_choices(
     that name another engine than native.
     """
     stored = ModelIdentity.from_mapping(settings.identity)
-    if stored.engine not in _ENGINES or str(model).startswith("hashing"):
+    if stored.engine not in (*_ENGINES, "static") or str(model).startswith("hashing"):
         return options
     kept = _with_kept_prompts(options, stored)
-    if options.get("engine", "native") != "native":
+    if stored.engine == "static" or options.get("engine", "native") != "native":
         return kept
     from sbert_search.base.device import computes_on_cpu  # torch loads here
 
@@ -224,6 +255,14 @@ def unrelated_cosine(embedder: TextEmbedder) -> float:
     return float(found) if is_valid(found) else 0.0
 
 
+def stored_identity(embedder: TextEmbedder) -> Mapping[str, object]:
+    """Describe a model; name a folder by its absolute path, so that any process finds it."""
+    identity = embedder.identity
+    if Path(identity.name).is_dir():
+        identity = replace(identity, name=str(Path(identity.name).resolve()))
+    return identity.to_mapping()
+
+
 def require_model(identity: ModelIdentity, path: Path) -> None:
     """Refuse to embed texts for an index whose vectors were given without a model."""
     if not identity.is_model:
@@ -234,11 +273,21 @@ def require_model(identity: ModelIdentity, path: Path) -> None:
         )
 
 
-def require_same_model(settings: VectorSettings, embedder: TextEmbedder) -> None:
-    """Refuse an embedder of another model than the one that built an index."""
+def require_same_model(
+    settings: VectorSettings, embedder: TextEmbedder, query_model: str | None = None
+) -> None:
+    """Refuse another model than the one that built an index, or was added as a query model."""
     stored = ModelIdentity.from_mapping(settings.identity)
     given = embedder.identity
-    if differing := differences(stored, given):
+    # Of a query model there are no check texts, so the hashes must be those of its files.
+    compare = differences if query_model is None else ModelIdentity.differences
+    if differing := compare(stored, given):
+        if query_model is not None:
+            raise ModelMismatch(
+                f"The query model {query_model!r} of the index was added as {stored.name} with "
+                f"other files or settings than {given.name} has ({'; '.join(differing)}). Use "
+                "those, or add it again with `sbert-search index query-model`."
+            )
         if stored.name == given.name:
             what = f"{stored.name} with other files or settings"
             remedy = "Pass it with those of the index, as Embedder(..., prompts=...) does"
@@ -324,7 +373,8 @@ def require_agreement(
         if same_engine
         else if_offered(
             "--engine",
-            f"Use --engine {stored.engine} --precision {stored.precision}",
+            f"Use --engine {stored.engine.replace('static', 'native')} "
+            f"--precision {stored.precision}",
             "This command has no option for another engine or precision; build another index",
         )
     )

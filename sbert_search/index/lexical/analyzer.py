@@ -37,30 +37,32 @@ MARK = "\u0300"  # stands for every combining mark, since Python's \w matches no
 
 _APOSTROPHE = "['\u2019\uff07]"  # the three of Lucene's EnglishPossessiveFilter
 
+# The patterns of this module are compiled when they are first used, and `re` keeps them: compiling
+# these long classes takes a tenth of the time of a search by vectors, which needs none of them.
 # Letters of scripts without blanks: Thai, Lao, Burmese, Khmer, kana, Han.
 _UNSPACED = (
     r"(?=[^\W\d])[\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3041-\u30ff\u31f0-\u31ff"
     r"\u3400-\u4dbf\u4e00-\u9fff\ua9e0-\ua9ff\uaa60-\uaa7f\uf900-\ufaff"
     r"\U0001b000-\U0001b16f\U00020000-\U0003ffff]"
 )
-_LETTER = re.compile(rf"{_UNSPACED}{MARK}*")
+_LETTER = rf"{_UNSPACED}{MARK}*"
 _SPACED = rf"(?:(?!{_UNSPACED})[\w{MARK}])"
 
-_RUN = re.compile(rf"{_LETTER.pattern}|\w{_SPACED}*")
+_RUN = rf"{_LETTER}|\w{_SPACED}*"
 
 
-def _indexed(more: str) -> re.Pattern[str]:
+def _indexed(more: str) -> str:
     """Make the pattern of an indexed word, given the class of characters after the first one.
 
     A word of one character is a digit, or a letter that no apostrophe joins to another word.
     """
     alone = rf"(?<!{more}{_APOSTROPHE}.)(?!{_APOSTROPHE}(?!s(?!{more}))[^\W\d_])"
-    return re.compile(rf"\w(?:{more}+|(?<=\d)|(?<=[^\W\d_]){alone})")
+    return rf"\w(?:{more}+|(?<=\d)|(?<=[^\W\d_]){alone})"
 
 
 _WORD = _indexed(r"\w")  # faster than the other pattern, for texts without marks
 _WORD_WITH_MARKS = _indexed(rf"[\w{MARK}]")
-_RUN_OR_WORD = re.compile(rf"(?P<run>(?:{_LETTER.pattern})+)|{_indexed(_SPACED).pattern}")
+_RUN_OR_WORD = rf"(?P<run>(?:{_LETTER})+)|{_indexed(_SPACED)}"
 
 
 class _Kind(Enum):
@@ -78,7 +80,7 @@ class _Kinds(dict[str, _Kind]):
         if unicodedata.category(character).startswith("M"):
             kind = _Kind.MARK
         else:
-            kind = _Kind.UNSPACED if _LETTER.match(character) else _Kind.OTHER
+            kind = _Kind.UNSPACED if re.match(_LETTER, character) else _Kind.OTHER
         self[character] = kind
         return kind
 
@@ -136,7 +138,7 @@ def marks_alike(text: str) -> str:
 
 def word_spans(text: str) -> list[tuple[int, int]]:
     """Return the index of the first character of each word, and the index after its last one."""
-    return [match.span() for match in _RUN.finditer(marks_alike(text))]
+    return [match.span() for match in re.finditer(_RUN, marks_alike(text))]
 
 
 def all_words(text: str) -> list[str]:
@@ -148,12 +150,12 @@ def indexed_words(text: str) -> list[str]:
     """Split a text into folded words that are indexed, including stop words."""
     text = folded(text)
     if is_plain(text):
-        return _WORD.findall(text)
+        return re.findall(_WORD, text)
     if not is_unspaced(text):
-        found = _WORD_WITH_MARKS.finditer(marks_alike(text))
+        found = re.finditer(_WORD_WITH_MARKS, marks_alike(text))
         return [text[slice(*match.span())] for match in found]
     words = []
-    for match in _RUN_OR_WORD.finditer(marks_alike(text)):
+    for match in re.finditer(_RUN_OR_WORD, marks_alike(text)):
         word = text[slice(*match.span())]
         words += letter_pairs(word) if match["run"] else [word]
     return words

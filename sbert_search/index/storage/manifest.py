@@ -118,12 +118,27 @@ class VectorSettings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class QueryModel:
-    """A smaller model for queries, whose vectors lie in the space of one set of vectors."""
+    """A smaller model for queries, whose vectors lie in the space of one set of vectors.
 
-    vectors: str  # name of the set
-    identity: Mapping[str, object]  # of the model; any JSON object
-    # Measured quality as a share of that of the set's own model; 0: not measured.
+    Attributes:
+        vectors: Name of the set.
+        identity: Hashes and settings of the model, a JSON object.
+        cosine: Mean cosine of its vectors of stored passages with those of the set.
+        retention: Quality of dense search as a share of that of the set's own model: by nDCG@10
+            over judgements, or by the share of the ten first hits that both find.
+        measured_on: What the retention was measured on.
+
+    Example:
+        >>> index = Index.from_texts(["a river", "a mill"], model="hashing")
+        >>> index.add_query_model("hashing").measured_on
+        'passages'
+    """
+
+    vectors: str
+    identity: Mapping[str, object]
+    cosine: float = 0.0
     retention: float = 0.0
+    measured_on: Literal["judgements", "queries", "passages"] = "passages"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -376,6 +391,11 @@ class Manifest:
     def lexical(self) -> LexicalSettings | None:
         """The settings of lexical search; None: the index has no postings for it."""
         return self.postings.get(BM25)
+
+    @property
+    def active_query_models(self) -> Mapping[str, QueryModel]:
+        """The query models whose vectors lie in the space of the active set."""
+        return {k: m for k, m in self.query_models.items() if m.vectors == self.active}
 
     @property
     def pending(self) -> str | None:

@@ -13,7 +13,7 @@ from sbert_search.index.dense.faiss_file import FaissFile
 from sbert_search.index.dense.faiss_runtime import import_faiss
 from sbert_search.index.settings import LexicalSettings, Tuning
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.index.storage.manifest import ColumnType, Manifest
+from sbert_search.index.storage.manifest import ColumnType, Manifest, QueryModel
 from sbert_search.index.upkeep.merge_policy import advice
 from sbert_search.records import RowCounts
 
@@ -37,6 +37,7 @@ class IndexInfo:
         factory: FAISS factory string of the vector search.
         lexical: Settings of lexical search; None: the index has no lexical data.
         model: Identity of the model that made the vectors.
+        query_models: Models for queries in the space of these vectors, by name.
         verdict: The measurement by which the model's precision was chosen for the build; empty if
             none was made.
         on_truncate: What is done with texts longer than the model reads; "" if not known.
@@ -74,6 +75,7 @@ class IndexInfo:
     factory: str
     lexical: LexicalSettings | None
     model: Mapping[str, object]
+    query_models: Mapping[str, QueryModel]
     verdict: Mapping[str, object]
     on_truncate: str
     chunk_tokens: int | None
@@ -111,6 +113,7 @@ def describe(snapshot: Snapshot) -> IndexInfo:
         factory=settings.spec.factory,
         lexical=manifest.lexical,
         model=settings.identity,
+        query_models=manifest.active_query_models,
         verdict=settings.verdict,
         on_truncate=str(stored.get("on_truncate", "")),
         chunk_tokens=cast("int | None", stored.get("chunk_tokens")),

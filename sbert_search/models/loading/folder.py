@@ -19,7 +19,6 @@ from sbert_search.base.files import replace_file
 from sbert_search.base.progress import warn
 from sbert_search.config import from_mapping
 from sbert_search.errors import ConfigError, ModelError
-from sbert_search.models.encoder.layouts import most_positions
 from sbert_search.models.loading.identity import sha256_of_files
 from sbert_search.models.loading.modules import (
     Module,
@@ -189,6 +188,12 @@ def read_folder(path: Path) -> ModelFolder:
     tokenizer = read_if_present(root / "tokenizer_config.json")
     settings = read_if_present(path / "config_sentence_transformers.json")
     stated = _stated(path, settings)
+    positions = None
+    if modules[0].kind == "Transformer":
+        # Imported here, so that queries by a static table do not wait for it.
+        from sbert_search.models.encoder.layouts import most_positions
+
+        positions = most_positions(transformer)
     return ModelFolder(
         path=path,
         description=ModelDescription(
@@ -196,7 +201,7 @@ def read_folder(path: Path) -> ModelFolder:
             modules=modules,
             max_len=min(
                 _max_len(path, modules[0], tokenizer, transformer),
-                most_positions(transformer) or _NO_LIMIT,
+                positions or _NO_LIMIT,
             ),
             prompts={name: text or "" for name, text in stated.prompts.items()},
             default_prompt_name=stated.default_prompt_name,

@@ -72,7 +72,8 @@ def card_of(served_index: ServedIndex, writable: bool) -> IndexCard:
     """Describe an index."""
     state = served_index.index.state
     migrating_to = model_name(state.manifest, state.manifest.pending)
-    modes = ["dense"] if served_index.model is not None else []
+    querying = served_index.querying
+    modes = ["dense"] if (querying or served_index.model) is not None else []
     modes += ["lexical"] if state.manifest.lexical is not None else []
     return IndexCard(
         name=served_index.name,
@@ -85,6 +86,7 @@ def card_of(served_index: ServedIndex, writable: bool) -> IndexCard:
         modes=[*modes, "hybrid"] if len(modes) == 2 else modes,
         reranks=served_index.reranking is not None,
         model=None if served_index.model is None else served_index.model.name,
+        query_model=None if querying is None else querying.name,
         columns={name: str(kind) for name, kind in state.columns.items()},
         writable=writable,
         reload_error=served_index.reload_error,

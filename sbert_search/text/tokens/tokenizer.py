@@ -46,6 +46,7 @@ _STATED = {
     "add_prefix_space": "add_prefix_space",
 }
 
+_NO_LIMIT = 1 << 30  # tokens; more than any text has
 Ids = list[int]
 
 
@@ -138,6 +139,26 @@ class TextTokenizer:
             backend.normalizer = normalizers.Sequence([part for part in parts if part is not None])
             return cls(backend, max_len)  # without a folder, `save` writes the changed backend
         return cls(backend, max_len, folder=folder)
+
+    @classmethod
+    def of_static(cls, folder: Path) -> TextTokenizer:
+        """Read the tokenizer.json of a static model, which puts no special tokens around a text.
+
+        Only a limit that the file states truncates a text, whatever tokenizer_config.json says.
+        """
+        path = folder / "tokenizer.json"
+        try:
+            backend = Tokenizer.from_file(str(path))
+        except Exception as error:  # the library raises bare Exception
+            raise ModelError(f"{path} cannot be read: {error}. Copy the model again.") from error
+        limit = int((backend.truncation or {}).get("max_length", _NO_LIMIT))
+        return cls(backend, limit, folder=folder).unframed(limit)
+
+    def unframed(self, max_len: int = _NO_LIMIT) -> TextTokenizer:
+        """Return a tokenizer that puts no special tokens around a single text."""
+        tokenizer = TextTokenizer(self.backend, max_len, folder=self.folder)
+        tokenizer.single = Frame([], [], [], (0, 0, 0, 0, 0))
+        return tokenizer
 
     @property
     def vocab_size(self) -> int:

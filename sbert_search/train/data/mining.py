@@ -18,6 +18,7 @@ from sbert_search.base.progress import progress, warn
 from sbert_search.base.seed import generator
 from sbert_search.config import to_mapping
 from sbert_search.declared import Bounds, check
+from sbert_search.embed.cache import CachedEmbedder
 from sbert_search.embed.embedder import Embedder
 from sbert_search.errors import ConfigError, TrainingError
 from sbert_search.index.index import Index
@@ -331,7 +332,7 @@ def _draw(
 def embed_by_teacher(rows: TextRows, teacher: str, dim: int, *, device: str) -> TextRows:
     """Set the targets to the teacher's embeddings of the first texts of rows, float32 (n, dim)."""
     _check_widths(rows)
-    embedder = Embedder(resolve_model(teacher).path, device=device)
+    embedder = CachedEmbedder(Embedder(resolve_model(teacher).path, device=device))
     if embedder.dim != dim:
         raise ConfigError(
             f"The embeddings of the teacher {teacher} have {embedder.dim} dimensions, those of the "
@@ -339,8 +340,15 @@ def embed_by_teacher(rows: TextRows, teacher: str, dim: int, *, device: str) -> 
             "loss.name=margin_mse, whose teacher is a cross-encoder."
         )
     anchors, row_of = np.unique(rows.text_ids[:, 0], return_inverse=True)
-    vectors = embedder.encode([rows.texts[text] for text in anchors], show_progress_bar=True)
-    return replace(rows, targets=vectors[row_of])
+    texts, vectors = [rows.texts[text] for text in anchors], []
+    try:
+        with progress("Embedding by the teacher", len(texts), "texts") as advance:
+            for start in range(0, len(texts), _TOKENIZED_AT_ONCE):
+                vectors.append(embedder.encode(texts[start : start + _TOKENIZED_AT_ONCE]))
+                advance(len(vectors[-1]))
+    finally:  # the next run, also if this one is interrupted, finds the vectors in the cache
+        embedder.close()
+    return replace(rows, targets=np.concatenate(vectors)[row_of])
 
 
 def score_by_teacher(rows: TextRows, teacher: str, *, device: str) -> TextRows:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 from dataclasses import replace
 from itertools import product
@@ -93,6 +94,7 @@ RECIPES = {
     "query-passage": ("pairs",),
     "simcse": ("texts",),
     "distill": ("texts", "teacher=MODEL"),
+    "static": ("texts", "teacher=MODEL", "model=static"),
     "nli-then-stsb": ("sts", "first.data.train=NLI", "first.budget.steps=2"),
 }
 
@@ -486,6 +488,14 @@ def test_classes_over_vectors_of_length_1_are_warned_of(
         ("stsb", "nli", ("loss.name=contrastive",), ConfigError, "takes two labels, but there are"),
         ("nli", "sts", ('loss.concatenation=["w"]',), ConfigError, "has 'w'; known: u, v"),
         ("nli", "nli", ("loss.concatenation=[]",), ConfigError, "loss.concatenation is empty"),
+        ("stsb", "sts", ("model=static",), ConfigError, "learns the vectors of a teacher"),
+        (
+            "static",
+            "texts",
+            ("model=static", "teacher=x", "pooling=['cls']"),
+            ConfigError,
+            "pooling",
+        ),
         ("stsb", "sts", ("teacher=x",), ConfigError, "the loss .* has no teacher; use another"),
         ("stsb", "sts", ("evaluation.patience=1",), ConfigError, "there are no dev data"),
         (
@@ -656,3 +666,65 @@ def test_a_pooling_that_the_head_of_the_model_does_not_take_is_refused(
     settings = (f"model={tmp_path / 'dense'}", 'pooling=["cls", "mean"]')
     with pytest.raises(ConfigError, match="takes vectors of 16 dimensions, but those before it"):
         open_model(recipe_of(given, "stsb", "sts", *settings))
+
+
+def test_a_static_model_starts_with_the_mean_vectors_of_texts(
+    given: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = ["red sun", "red cat", "cat", "\u200d"]  # the last one has no token
+    data = tmp_path / "texts.jsonl"
+    data.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    settings = ["model=static", f"teacher={given['model']}", f"data.train={data}"]
+    recipe = recipe_of(given, "static", "texts", *settings, "optim.lr=1e-12", "unit_length=false")
+    train_bi_encoder(recipe, tmp_path / "run")
+    assert "1 rows have a text without tokens" in capsys.readouterr().err
+    sun, other, cat, _ = Embedder(given["model"], precision="fp32").encode(texts)
+    made = Embedder(tmp_path / "run" / "model").encode(["red", "sun", "cat", "mat"])
+    expected = [(sun + other) / 2, sun, (other + cat) / 2, np.zeros_like(sun)]
+    np.testing.assert_allclose(made, expected, atol=1e-6)
+
+
+@pytest.mark.thorough
+def test_a_static_model_answers_queries_over_the_index_of_its_teacher(
+    given: dict[str, Path], tmp_path: Path
+) -> None:
+    draw = random.Random(0)
+    texts = [" ".join(draw.choices(WORDS, k=5)) for _ in range(400)]
+    data = tmp_path / "texts.jsonl"
+    data.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    settings = [
+        "model=static",
+        f"teacher={given['model']}",
+        f"data.train={data}",
+        "budget={epochs=9}",
+    ]
+    recipe = recipe_of(given, "static", "texts", *settings, "optim.lr=0.01")
+    train_bi_encoder(recipe, tmp_path / "run")
+    index = Index.from_texts(texts[:200], model=given["model"])
+    assert index.add_query_model(tmp_path / "run" / "model").cosine > 0.5
+
+
+def test_a_static_model_may_have_words_of_its_own(given: dict[str, Path], tmp_path: Path) -> None:
+    own = tiny_tokenizer(tmp_path / "own", 16)
+    own.save(tmp_path / "own")
+    settings = ["model=static", f"teacher={given['model']}", f"tokenizer={tmp_path / 'own'}"]
+    train_bi_encoder(recipe_of(given, "static", "texts", *settings), tmp_path / "run")
+    made = Embedder(tmp_path / "run" / "model")
+    assert made.tokenizer.vocab_size == own.vocab_size
+    assert not made.tokenize(["the cat " * 99]).lost.any()
+
+
+def test_sentence_transformers_opens_a_static_model_and_saves_it_for_us(
+    given: dict[str, Path], tmp_path: Path
+) -> None:
+    settings = ["model=static", f"teacher={given['model']}"]
+    train_bi_encoder(recipe_of(given, "static", "texts", *settings), tmp_path / "run")
+    texts = ["the red cat", "", "sun " * 99, "\u200d"]
+    expected = Embedder(tmp_path / "run" / "model").encode(texts)
+    theirs = SentenceTransformer(str(tmp_path / "run" / "model"), device="cpu")
+    assert type(theirs[0]).__name__ == "StaticEmbedding"
+    np.testing.assert_allclose(theirs.encode(texts), expected, atol=1e-6)
+    theirs.save(str(tmp_path / "theirs"))
+    again = Embedder(tmp_path / "theirs")
+    assert again.identity.engine == "static"
+    np.testing.assert_array_equal(again.encode(texts), expected)

@@ -1,0 +1,100 @@
+"""Small models for queries, from the command line."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from sbert_search.index.index import Index
+from tests.cli.process import sbert_search
+from tests.models.tiny import WORDS, tiny_static
+
+DRAW = random.Random(0)
+ROWS = [{"_id": f"d{n}", "text": " ".join(DRAW.choices(WORDS, k=6))} for n in range(9)]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """An index, beside the folders of two models in its space and one of another space."""
+    Index.build(ROWS, model=str(tiny_static(tmp_path / "full")), out=tmp_path / "i").close()
+    tiny_static(tmp_path / "near", noise=0.05)
+    tiny_static(tmp_path / "other", seed=7)
+    return tmp_path / "i"
+
+
+def test_a_query_model_is_added_listed_used_and_removed(path: Path) -> None:
+    near = path.parent / "near"
+    added = sbert_search("index", "query-model", path, near, "--quiet")
+    assert added.code == 0, added.err
+    shown, use = added.out.splitlines()
+    assert shown.startswith(f"fast  {near} (static, fp32), 16 dimensions, sha256 ")
+    assert shown.endswith(" on passages")
+    assert use.endswith("--query-model fast")
+    sbert_search("index", "query-model", path, near, "--name", "again", "--quiet")
+    listed = sbert_search("index", "query-model", path, "--json").records
+    assert [one["name"] for one in listed] == ["again", "fast"]
+    assert {one["identity"]["name"] for one in listed} == {str(near)}
+    facts = sbert_search("index", "info", path).out.splitlines()
+    assert [line.split()[:4] for line in facts if "again" in line] == [
+        ["queries", "by", "again", str(near)]
+    ]
+    asked = ("search", path, ROWS[0]["text"], "--mode", "dense", "-k", "1", "--json")
+    (full,), (fast,) = (
+        sbert_search(*asked).records,
+        sbert_search(*asked, "--query-model", "fast").records,
+    )
+    assert fast["doc_id"] == full["doc_id"]
+    assert fast["score"] < full["score"]
+    assert sbert_search("index", "query-model", path, "--remove").code == 0
+    assert list(Index.open(path).query_models) == ["again"]
+    gone = sbert_search(*asked, "--query-model", "fast")
+    assert (gone.code, "has no query model 'fast'; it has: again" in gone.err) == (2, True)
+
+
+def test_another_space_is_refused(path: Path) -> None:
+    done = sbert_search("index", "query-model", path, path.parent / "other", "--quiet")
+    assert done.code == 1
+    assert "is not in the space of the vectors" in done.err
+    assert not Index.open(path).query_models
+
+
+def test_the_retention_is_measured_on_queries_and_judgements(path: Path, tmp_path: Path) -> None:
+    queries, qrels = tmp_path / "queries.jsonl", tmp_path / "qrels.tsv"
+    asked = [{"_id": f"q{n}", "text": row["text"]} for n, row in enumerate(ROWS)]
+    queries.write_text("".join(json.dumps(query) + "\n" for query in asked))
+    qrels.write_text("query-id\tcorpus-id\tscore\n" + "".join(f"q{n}\td{n}\t1\n" for n in range(9)))
+    add = ("index", "query-model", path, path.parent / "near", "--judge", queries, "--quiet")
+    judged = sbert_search(*add)
+    assert judged.code == 0, judged.err
+    assert "shared of 10 hits" in judged.out
+    record = Index.open(path).query_models["fast"]
+    assert (record.retention, record.measured_on) == (1, "queries")  # all nine are found
+    (shown,) = sbert_search(*add, "--qrels", qrels, "--json").records
+    record = Index.open(path).query_models["fast"]
+    assert (record.retention, record.measured_on) == (shown["retention"], "judgements")
+    assert 0.5 < record.retention <= 1
+
+
+def test_a_model_that_cannot_be_judged_is_not_added(path: Path, tmp_path: Path) -> None:
+    queries = tmp_path / "queries.jsonl"
+    queries.write_text("{bad\n")
+    add = ("index", "query-model", path, path.parent / "near", "--judge", queries, "--quiet")
+    done = sbert_search(*add)
+    assert (done.code, "queries.jsonl:1: broken JSON" in done.err) == (1, True)
+    assert not Index.open(path).query_models
+
+
+def test_a_migration_says_that_query_models_are_not_used_any_more(path: Path) -> None:
+    sbert_search("index", "query-model", path, path.parent / "near", "--quiet")
+    done = sbert_search("index", "migrate", path, "--model", path.parent / "other")
+    assert "The query models fast belong to the model before" in done.err
+    assert not sbert_search("index", "query-model", path).out
+
+
+def test_options_without_effect_are_refused(path: Path) -> None:
+    for line in (["--name", "x"], ["x", "--remove"], ["x", "--qrels", path / "MANIFEST.json"]):
+        done = sbert_search("index", "query-model", path, *line)
+        assert (done.code, "has no effect" in done.err) == (2, True), done.err

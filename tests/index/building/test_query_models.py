@@ -1,0 +1,147 @@
+"""Small models that answer queries in the space of an index's vectors."""
+
+from __future__ import annotations
+
+import random
+from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sentence_transformers import SentenceTransformer
+
+from sbert_search.embed.embedder import Embedder
+from sbert_search.errors import ConfigError, IndexStoreError, ModelError, ModelMismatch
+from sbert_search.index.index import Index
+from sbert_search.search.engine import SearchEngine
+from tests.models.tiny import WORDS, tiny_static
+
+DRAW = random.Random(0)
+TEXTS = [" ".join(DRAW.choices(WORDS, k=6)) for _ in range(60)]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """The folder of an index."""
+    return built(tmp_path)
+
+
+def built(folder: Path, **options: Any) -> Path:
+    model = str(tiny_static(folder / "full"))
+    Index.from_texts(TEXTS, model=model, out=folder / "i", **options).close()
+    return folder / "i"
+
+
+@pytest.mark.parametrize("n_shards", [None, 2])
+def test_a_model_of_the_same_space_answers_queries(tmp_path: Path, n_shards: int | None) -> None:
+    rows = [{"_id": str(n), "text": text} for n, text in enumerate(TEXTS)]
+    full = str(tiny_static(tmp_path / "full"))
+    index = Index.build(rows, model=full, out=tmp_path / "i", n_shards=n_shards)
+    fast = tiny_static(tmp_path / "fast", noise=0.3)
+    record = index.add_query_model(fast)
+    assert 0.9 < record.cosine < 1
+    assert 0.5 < record.retention < 1
+    assert record.measured_on == "passages"
+    again = Index.open(tmp_path / "i")
+    assert dict(again.query_models) == {"fast": record}
+    engine = SearchEngine(again, query_model="fast")
+    (hit,) = engine.search(TEXTS[7], k=1, mode="dense")
+    assert (hit.doc_id, engine.embedder.identity.name) == ("7", str(fast))
+    assert hit.score < 0.999
+    assert SearchEngine(again).search(TEXTS[7], k=1, mode="dense")[0].score > 0.999
+    copy = ForkingPickler.loads(ForkingPickler.dumps(engine))
+    assert copy.search(TEXTS[7], k=1, mode="dense")[0].score == hit.score
+    index.remove_query_model("fast")
+    with pytest.raises(ConfigError, match="has no query model 'fast'; it has: none"):
+        SearchEngine(index, query_model="fast")
+
+
+def test_a_model_of_another_space_is_refused(path: Path, tmp_path: Path) -> None:
+    index = Index.open(path)
+    with pytest.raises(ModelMismatch, match=r"not in the space .* mean cosine of -?0\.\d\d with"):
+        index.add_query_model(tiny_static(tmp_path / "other", seed=5))
+    with pytest.raises(ModelMismatch, match=r"vectors of 8 dimensions, and .* holds vectors of 16"):
+        index.add_query_model(tiny_static(tmp_path / "small", dim=8))
+    assert not index.query_models
+
+
+def test_what_cannot_be_measured_or_opened_again_is_refused(path: Path, tmp_path: Path) -> None:
+    index, fast = Index.open(path), tiny_static(tmp_path / "fast", noise=0.3)
+    with pytest.raises(ConfigError, match="in memory"):
+        index.add_query_model(Embedder(fast))  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="name is 'a/b'"):
+        index.add_query_model(fast, "a/b")
+    vectors = Embedder(fast).encode(TEXTS[:5])
+    few = Index.from_texts(TEXTS[:5], vectors=vectors)  # no model, so no check texts
+    with pytest.raises(IndexStoreError, match=r"has 5 different texts .*; 8 are needed"):
+        few.add_query_model(fast)
+
+
+def test_an_index_of_given_vectors_gets_a_model_for_queries(tmp_path: Path) -> None:
+    vectors = Embedder(tiny_static(tmp_path / "full")).encode(TEXTS)
+    index = Index.from_texts(TEXTS, vectors=vectors)
+    index.add_query_model(tiny_static(tmp_path / "fast", noise=0.3))
+    assert SearchEngine(index).search(TEXTS[3], k=1).mode == "lexical"
+    hits = SearchEngine(index, query_model="fast").search(TEXTS[3], k=1)
+    assert (hits[0].doc_id, hits.mode) == ("3", "hybrid")
+
+
+def test_a_model_whose_files_changed_is_refused(path: Path, tmp_path: Path) -> None:
+    index, fast = Index.open(path), tiny_static(tmp_path / "fast", noise=0.3)
+    index.add_query_model(fast)
+    moved = fast.rename(tmp_path / "moved")
+    with pytest.raises(ModelError, match="This is the query model 'fast' of the index"):
+        SearchEngine(index, query_model="fast").search("cat")
+    assert SearchEngine(index, moved, query_model="fast").search("cat")
+    tiny_static(fast, noise=0.31)
+    with pytest.raises(ModelMismatch, match=r"'fast' of the index was added as .*weights_sha256"):
+        SearchEngine(index, query_model="fast").search("cat")
+    index.add_query_model(fast)
+    assert SearchEngine(index, query_model="fast").search("cat")
+    in_memory = SentenceTransformer(str(tiny_static(tmp_path / "other", seed=3)), device="cpu")
+    with pytest.raises(ModelMismatch, match=r"'fast' of the index was added as .*weights_sha256"):
+        SearchEngine(index, Embedder(in_memory), query_model="fast")
+
+
+def test_any_process_finds_a_folder_that_was_named_from_its_parent(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny_static(tmp_path / "fast", noise=0.3)
+    monkeypatch.chdir(tmp_path)
+    Index.open(path).add_query_model("fast")
+    monkeypatch.chdir(path)
+    assert SearchEngine(path, query_model="fast").search("cat")
+    assert Index.open(path).info().query_models["fast"].identity["name"] == str(tmp_path / "fast")
+
+
+def test_an_open_query_model_goes_on_after_another_gets_its_name(
+    path: Path, tmp_path: Path
+) -> None:
+    index, fast = Index.open(path), tiny_static(tmp_path / "fast", noise=0.3)
+    index.add_query_model(fast)
+    named = SearchEngine(index, query_model="fast")
+    given = SearchEngine(index, Embedder(fast), query_model="fast")
+    (before,) = given.search(TEXTS[7], k=1, mode="dense")
+    assert named.search(TEXTS[7], k=1, mode="dense")[0].score == before.score
+    index.add_query_model(tiny_static(tmp_path / "other", noise=0.1))
+    assert named.search(TEXTS[7], k=1, mode="dense")[0].score > before.score
+    (after,) = given.search(TEXTS[7], k=1, mode="dense", highlight=True)
+    assert after.score == before.score
+
+
+def test_a_change_of_the_model_sets_the_query_models_aside(path: Path, tmp_path: Path) -> None:
+    index = Index.open(path)
+    index.add_query_model(tiny_static(tmp_path / "fast", noise=0.3))
+    engine = SearchEngine(index, query_model="fast")
+    index.add([{"_id": "new", "text": "the red sun"}])
+    assert engine.search("cat")
+    index.migrate(str(tiny_static(tmp_path / "new", seed=9)))
+    assert not index.query_models
+    with pytest.raises(ConfigError, match="has no query model 'fast'"):
+        engine.search("cat")
+    index.roll_back()
+    assert list(index.query_models) == ["fast"]
+    assert engine.search("cat")
+    index.migrate(str(tmp_path / "new"))
+    index.drop_unused_vectors()
+    assert not index.state.manifest.query_models
