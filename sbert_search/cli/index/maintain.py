@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import click
 
@@ -220,11 +220,13 @@ def _long_texts(report: IndexInfo) -> str:
 def _model_facts(report: IndexInfo) -> dict[str, object]:
     from sbert_search.base.verdicts import Verdict
     from sbert_search.models.loading.identity import ModelIdentity
+    from sbert_search.text.tokens.tokenizer import NO_LIMIT
 
     model = report.model
     if model["engine"] == ModelIdentity.NO_ENGINE:
         return {"model": "none; the vectors were given"}
-    computed = f"{model['engine']}, {model['precision']}"
+    computed, limit = f"{model['engine']}, {model['precision']}", cast(int, model["max_len"])
+    is_split = (report.chunk_tokens or limit) < NO_LIMIT
     if calibration := model.get("calibration"):
         computed += f", calibration {str(calibration)[:12]}"
     return {
@@ -232,8 +234,8 @@ def _model_facts(report: IndexInfo) -> dict[str, object]:
         **({"precision": str(from_mapping(Verdict, report.verdict))} if report.verdict else {}),
         "weights": f"sha256 {model['weights_sha256']}",
         **({"prompts": json.dumps(model["prompts"])} if model.get("prompts") else {}),
-        "reads": f"{model['max_len']} tokens of a text",
-        "long texts": _long_texts(report),
+        "reads": f"{limit} tokens of a text" if limit < NO_LIMIT else "texts of any length",
+        "long texts": _long_texts(report) if is_split else "not split",
     }
 
 

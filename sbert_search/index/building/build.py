@@ -62,6 +62,7 @@ from sbert_search.models.loading.resolve import PACKAGED_NAMES
 from sbert_search.records import Document
 from sbert_search.text.documents import CorpusReader, ReadBatch, Reject, Survey
 from sbert_search.text.spool import Sources
+from sbert_search.text.tokens.tokenizer import NO_LIMIT
 from sbert_search.text.vectors import RowVectors, VectorsLike
 
 
@@ -328,9 +329,12 @@ def _note_long_passages(embedder: TextEmbedder, settings: BuildSettings) -> None
     if folder is not None and (config := known_settings(folder.transformer)) is not None:
         times = flops_per_token(config, longest) / flops_per_token(config, _SHORT)
         cost = f"; per token, these take {times:.1f} times the work of passages of {_SHORT} tokens"
+    reads = f"{longest:,} tokens, so a passage has up to {longest:,}, and one vector{cost}"
+    if longest >= NO_LIMIT:
+        reads = "texts of any length, so each has one vector"
     note(
-        f"{embedder.identity.name} reads {longest:,} tokens, so a passage has up to {longest:,}, "
-        f"and one vector{cost}. --chunk-tokens {_SHORT} (chunk_tokens={_SHORT}) makes shorter ones."
+        f"{embedder.identity.name} reads {reads}. --chunk-tokens {_SHORT} (chunk_tokens={_SHORT}) "
+        "makes shorter passages."
     )
 
 

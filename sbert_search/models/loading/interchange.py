@@ -35,7 +35,7 @@ from sbert_search.models.encoder.weights import first_names
 from sbert_search.models.loading.folder import ModelDescription, note_positions
 from sbert_search.models.loading.modules import Module, processing_limit, require_one_length
 from sbert_search.models.side_file import read_side_file
-from sbert_search.text.tokens.tokenizer import TextTokenizer
+from sbert_search.text.tokens.tokenizer import NO_LIMIT, TextTokenizer
 
 if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder, SentenceTransformer
@@ -162,7 +162,7 @@ def _poison(load: LoadReport) -> list[str]:
     return poisoned
 
 
-_NO_LIMIT = 1 << 30  # tokens or dimensions; more than any model has
+_ALL = 1 << 30  # dimensions; more than any model has
 _WITH_SETTINGS = ("Pooling", "Dense", "Normalize")  # modules whose settings `describe` returns
 
 
@@ -291,7 +291,7 @@ class LibraryEncoder:
             prompt=prompt,
             show_progress_bar=False,
             convert_to_tensor=True,
-            truncate_dim=_NO_LIMIT,
+            truncate_dim=_ALL,
         )
         return vectors.float().cpu().numpy()
 
@@ -326,7 +326,7 @@ class LibraryPairScorer:
 
 def _one_vector(model: SentenceTransformer) -> NDArray[np.float32]:
     try:
-        return model.encode(["a"], prompt="", truncate_dim=_NO_LIMIT)
+        return model.encode(["a"], prompt="", truncate_dim=_ALL)
     except Exception as error:  # a module may raise an exception of any class
         kinds = ", ".join(type(module).__name__ for module in model)
         raise ModelError(
@@ -339,7 +339,7 @@ def _max_len(model: SentenceTransformer | CrossEncoder) -> int:
     first = _first(model)
     processing = getattr(first, "processing_kwargs", None)
     limit = processing_limit(type(first).__name__, processing) or model.max_seq_length
-    return _NO_LIMIT if limit is None else int(min(limit, _NO_LIMIT))
+    return NO_LIMIT if limit is None else int(min(limit, NO_LIMIT))
 
 
 def _first(model: nn.Module) -> nn.Module:

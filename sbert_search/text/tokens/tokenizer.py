@@ -46,7 +46,7 @@ _STATED = {
     "add_prefix_space": "add_prefix_space",
 }
 
-_NO_LIMIT = 1 << 30  # tokens; more than any text has
+NO_LIMIT = 1 << 30  # tokens; more than any text has
 Ids = list[int]
 
 
@@ -151,10 +151,10 @@ class TextTokenizer:
             backend = Tokenizer.from_file(str(path))
         except Exception as error:  # the library raises bare Exception
             raise ModelError(f"{path} cannot be read: {error}. Copy the model again.") from error
-        limit = int((backend.truncation or {}).get("max_length", _NO_LIMIT))
+        limit = int((backend.truncation or {}).get("max_length", NO_LIMIT))
         return cls(backend, limit, folder=folder).unframed(limit)
 
-    def unframed(self, max_len: int = _NO_LIMIT) -> TextTokenizer:
+    def unframed(self, max_len: int = NO_LIMIT) -> TextTokenizer:
         """Return a tokenizer that puts no special tokens around a single text."""
         tokenizer = TextTokenizer(self.backend, max_len, folder=self.folder)
         tokenizer.single = Frame([], [], [], (0, 0, 0, 0, 0))

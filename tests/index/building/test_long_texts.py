@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from sbert_search.index.building.build import BuildSettings
 from sbert_search.index.building.settings import ReadSettings
 from sbert_search.index.index import Index
 from tests.cli.process import sbert_search
+from tests.models.tiny import tiny_static
 from tests.parity.folders import bare, edit
 from tests.search.corpus import write_jsonl
 
@@ -147,3 +149,14 @@ def test_a_model_of_long_texts_reads_them_whole_and_the_cost_is_said(
     short = Index.build(rows, out=tmp_path / "short", **options)  # type: ignore[arg-type]
     assert "8,192" not in capsys.readouterr().err
     assert short.info().passages > 2
+
+
+def test_a_model_without_a_limit_is_said_to_have_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = tiny_static(tmp_path / "table")
+    index = Index.build([{"text": "many words " * 2000}], out=tmp_path / "i", model=str(model))
+    assert "table reads texts of any length, so each has one vector." in capsys.readouterr().err
+    assert index.info().passages == 1
+    shown = sbert_search("index", "info", tmp_path / "i").out
+    assert re.search(r"^reads +texts of any length\nlong texts +not split$", shown, re.MULTILINE)
