@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.base.progress import warn
 from sbert_search.embed.arguments import EmbedderOptions
 from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.embed.vectors import similarity
@@ -31,6 +32,7 @@ FEWEST = 8  # texts; with fewer, another space could pass by chance
 MIN_COSINE = 0.25  # mean, of the vectors of a text by both models
 MIN_FOUND = 0.5  # share of the texts whose own stored vector is in the nearest tenth of all
 HITS = 10
+POOR = 0.5  # retention below which a warning is given
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}")
 
 
@@ -51,6 +53,11 @@ def add(
     index.require_finished()
     index.refresh()
     record = measured(index.state, as_embedder(model, **options))
+    if record.retention < POOR:
+        warn(
+            f"{name} is in the space of the index, but finds only {record.retention:.0%} of the "
+            "nearest texts that the index's model finds. Train it longer or on more texts."
+        )
     put(index, name, record)
     return record
 

@@ -65,6 +65,16 @@ def test_a_model_of_another_space_is_refused(path: Path, tmp_path: Path) -> None
     assert not index.query_models
 
 
+def test_a_poor_model_of_the_same_space_is_warned_of(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Index.open(path).add_query_model(tiny_static(tmp_path / "fast", noise=0.3))
+    assert "finds only" not in capsys.readouterr().err
+    record = Index.open(path).add_query_model(tiny_static(tmp_path / "poor", noise=1.5), "poor")
+    told = f"poor is in the space of the index, but finds only {record.retention:.0%} of the"
+    assert told in capsys.readouterr().err
+
+
 def test_what_cannot_be_measured_or_opened_again_is_refused(path: Path, tmp_path: Path) -> None:
     index, fast = Index.open(path), tiny_static(tmp_path / "fast", noise=0.3)
     with pytest.raises(ConfigError, match="in memory"):
