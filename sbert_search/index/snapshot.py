@@ -211,9 +211,9 @@ class Snapshot:
     @cached_property
     def _parts_searched(self) -> list[Part]:
         """What a search without a filter searches."""
-        parts: list[Part] = list(zip(self.segments, self.anns, self._selections, strict=True))
+        parts = list(zip(self.segments, self.anns, self._selections, strict=True))
         if sum(map(bool, self.anns)) < 2:
-            return parts
+            return [*parts]
         from sbert_search.index.dense.segment_search import joined
 
         return joined(parts)

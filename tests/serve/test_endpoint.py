@@ -215,7 +215,7 @@ def test_an_answer_counts_by_its_status(status: int, kind: str) -> None:
         return Reply(b"{}", status)
 
     async def receive() -> dict[str, object]:
-        return {"type": "http.request", "body": b"", "more_body": False}
+        return await asyncio.Future()  # the client waits for the answer
 
     async def send(message: object) -> None:
         sent.append(message)

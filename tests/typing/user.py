@@ -60,6 +60,7 @@ from sbert_search import (
     ProgressDisplay,
     Query,
     QueryError,
+    QueryModel,
     ReadSettings,
     Reranker,
     RowCounts,
@@ -144,6 +145,7 @@ def build(model: ModelLike) -> Index:
     assert_type(index.migrate("other-model", switch=False, max_minutes=5), MigrationReport)
     assert_type(index.roll_back(device="cpu").left, int)
     assert_type(index.drop_unused_vectors(), list[str])
+    assert_type(index.add_query_model("small-model"), QueryModel)
     return index
 
 

@@ -23,6 +23,7 @@ from sbert_search.index.storage.manifest import Metric, VectorSettings
 
 if TYPE_CHECKING:
     from sbert_search.index.dense.faiss_file import FaissFile
+    from sbert_search.index.dense.segment_search import JoinedSegments
 
 BLOCK_SCORES = 1 << 21  # largest number of float32 scores of one block (8 MiB)
 BLOCK_ELEMENTS = 1 << 22  # limit of elements in a block that is copied: float16 or selected vectors
@@ -126,7 +127,7 @@ def offer_nearest(
     top: TopK,
     queries: NDArray[np.float32],
     segment: Rows,
-    ann: FaissFile | None,
+    ann: FaissFile | JoinedSegments | None,
     selection: Selection | None,
     settings: VectorSettings,
     *,

@@ -12,7 +12,7 @@ import re
 import warnings
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -143,10 +143,10 @@ class JoinedLists:
         self._starts = np.concatenate(sizes).cumsum() - np.concatenate(sizes)
         lists = faiss.InvertedListsPtrVector()
         for ann in anns:
-            lists.push_back(cast("Any", ann.index).invlists)
+            lists.push_back(cast(FaissIndex, ann.index).invlists)
         self._lists = faiss.VStackInvertedLists(lists.size(), lists.data())
         smallest = min(anns, key=lambda ann: ann.record.size_bytes)
-        self._index = cast("Any", smallest.read(mapped=True))
+        self._index = cast(FaissIndex, smallest.read(mapped=True))
         self.nlist: int = self._index.nlist
         self._numbers = np.arange(len(anns))[:, None] * self.nlist
         self._index.nlist *= len(anns)

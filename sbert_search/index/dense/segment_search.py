@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +26,10 @@ from sbert_search.index.dense.exact import (
     exact_scores,
     offer_nearest,
 )
+from sbert_search.index.dense.faiss_file import FaissFile
 from sbert_search.index.dense.faiss_runtime import FaissIndex, FaissParameters
 from sbert_search.index.dense.query_plan import NEARLY_ALL, Plan, Selection, plan
+from sbert_search.index.norms import Vectors
 from sbert_search.index.storage.manifest import VectorSettings
 
 if TYPE_CHECKING:
@@ -35,8 +37,10 @@ if TYPE_CHECKING:
 
 JOINED_ROWS = 1 << 21  # rows that may be joined; each takes 13 bytes of memory
 
-# A `Segment`, its `FaissFile` or None, and its live rows; or twice the same `JoinedSegments`.
-Part: TypeAlias = tuple[Any, Any, Selection | None]
+# The rows of a segment, its FAISS file if it has one, and its live rows; None: all. Or twice the
+# same joined segments, which are searched as one, and their live rows.
+Part: TypeAlias = tuple[Rows, "FaissFile | JoinedSegments | None", Selection | None]
+_WithFile: TypeAlias = tuple[Rows, FaissFile, Selection | None]
 
 
 def offer_approximate(
@@ -144,7 +148,7 @@ def _pairs(
 class _Stacked:
     """The rows of several arrays as those of one; enough of an array for `exact`."""
 
-    def __init__(self, arrays: Sequence[NDArray[Any]]) -> None:
+    def __init__(self, arrays: Sequence[Vectors]) -> None:
         self._arrays, self.dtype = arrays, arrays[0].dtype
         self._firsts = np.cumsum([0, *map(len, arrays)])
         self.shape = (int(self._firsts[-1]), *arrays[0].shape[1:])
@@ -152,10 +156,10 @@ class _Stacked:
     def __len__(self) -> int:
         return int(self.shape[0])
 
-    def __getitem__(self, at: slice | NDArray[np.int64]) -> NDArray[Any]:
+    def __getitem__(self, at: slice | NDArray[np.int64]) -> Vectors:
         return self.take(np.arange(*at.indices(len(self))) if isinstance(at, slice) else at)
 
-    def take(self, at: NDArray[np.int64], axis: int = 0) -> NDArray[Any]:
+    def take(self, at: NDArray[np.int64], axis: int = 0) -> Vectors:
         order = at.argsort()
         at, taken = at[order], np.empty((len(at), *self.shape[1:]), self.dtype)
         stops = at.searchsorted(self._firsts).tolist()
@@ -170,8 +174,8 @@ class JoinedSegments:
 
     on_gpu = None
 
-    def __init__(self, parts: Sequence[Part]) -> None:
-        self.vectors: Any = _Stacked([segment.vectors for segment, _, _ in parts])
+    def __init__(self, parts: Sequence[_WithFile]) -> None:
+        self.vectors = cast(Vectors, _Stacked([segment.vectors for segment, _, _ in parts]))
         self.rows = np.concatenate([segment.rows for segment, _, _ in parts])
         self.n_rows = len(self.rows)
         self.max_norm: float = max(segment.max_norm for segment, _, _ in parts)
@@ -180,10 +184,10 @@ class JoinedSegments:
         self.live = Selection(np.concatenate(marks))
 
 
-def joined(parts: Sequence[Part]) -> list[Part]:
+def joined(parts: Sequence[tuple[Rows, FaissFile | None, Selection | None]]) -> list[Part]:
     """Join the newest segments with the same centroids, except where many rows are dead."""
     others: list[Part] = []
-    alike: dict[bytes, list[Part]] = {}
+    alike: dict[bytes, list[_WithFile]] = {}
     n_rows = Counter[bytes]()
     for segment, ann, live in reversed(parts):
         few_dead = live is None or live.n_selected >= NEARLY_ALL * segment.n_rows
@@ -196,8 +200,9 @@ def joined(parts: Sequence[Part]) -> list[Part]:
     for members in alike.values():
         if len(members) > 1:
             one = JoinedSegments(members)
-            members = [(one, one, one.live)]
-        others += members
+            others.append((one, one, one.live))
+        else:
+            others += members
     return others
 
 

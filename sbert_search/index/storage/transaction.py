@@ -12,7 +12,6 @@ import re
 import stat
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -134,7 +133,7 @@ class Transaction:
         self._changed.add(name.partition("/")[0])
         return files.NewFile(self.folder / name)
 
-    def write_array(self, name: str, array: NDArray[Any]) -> FileRecord:
+    def write_array(self, name: str, array: NDArray[np.generic]) -> FileRecord:
         """Write an array as a new file."""
         with self.new_file(name) as file:
             file.write(header(array.dtype, array.shape))
