@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pyarrow.ipc as ipc
@@ -23,6 +24,7 @@ import xxhash
 from sbert_search.embed.embedder import open_embedder
 from sbert_search.embed.engines.protocol import EngineName
 from sbert_search.errors import SbertSearchError
+from sbert_search.index.storage import transaction
 from sbert_search.index.storage.manifest import NAME, Manifest, VectorSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.search.rerankers import Reranker
@@ -115,7 +117,8 @@ def _index_doors(folder: Path, mark: Path) -> list[tuple[str, Door]]:
     for part in ("docs", "vectors", "ids", "ann"):
         path = folder / f"index-{part}"
         store = IndexStore.create(path, Manifest.new(VectorSettings(dim=8)))
-        with store.writer() as writer:
+        # Each file of the commit for itself, not in a pack.
+        with mock.patch.object(transaction, "PACK_BYTES", -1), store.writer() as writer:
             writer.commit(make_batch(some_documents(5), some_vectors(5)))
         values = json.loads((path / NAME).read_bytes().partition(b"\n")[2])
         segment = values["segments"][0]

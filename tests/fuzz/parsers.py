@@ -13,6 +13,7 @@ from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +26,7 @@ from sbert_search.errors import ConfigError, CorpusError, IndexStoreError, Sbert
 from sbert_search.index.lexical.postings import LexicalFiles, merge_in_memory
 from sbert_search.index.settings import LexicalSettings
 from sbert_search.index.snapshot import Snapshot
+from sbert_search.index.storage import transaction
 from sbert_search.index.storage.manifest import NAME, Manifest, VectorSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.index.upkeep.check import check
@@ -80,7 +82,8 @@ def make_index(folder: Path, *, n_segments: int = 1) -> None:
     lexical = LexicalSettings(language="none")
     empty = Manifest.new(VectorSettings(dim=8), {"year": "int64"}, lexical=lexical)
     store = IndexStore.create(folder / "i", empty)
-    with store.writer() as writer:
+    # Each file of a commit for itself, not in a pack.
+    with mock.patch.object(transaction, "PACK_BYTES", -1), store.writer() as writer:
         for prefix in "de"[:n_segments]:
             documents = some_documents(5, prefix)
             writer.commit(make_batch(documents, some_vectors(8), [1, 3, 2, 1, 1]))

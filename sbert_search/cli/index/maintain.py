@@ -80,7 +80,8 @@ def check(
         for line in problems or [f"{path} is sound."]:
             say(line)
         strays = f", {len(report.strays)} unreferenced" if report.strays else ""
-        say(f"{report.n_files:,} files, {size_text(report.size_bytes)} read{strays}.")
+        files = "1 file" if report.n_files == 1 else f"{report.n_files:,} files"
+        say(f"{files}, {size_text(report.size_bytes)} read{strays}.")
         if drifted:
             show_facts(_drift_facts(drifted))
     if problems:
