@@ -121,9 +121,8 @@ class Folder:
                     pass
             yield twin
         finally:
-            twin._kept = (
-                None  # a later access opens the sub-folder, not what has its number by then
-            )
+            # A later access opens the sub-folder again, since another file may get its number.
+            twin._kept = None
             for fd in kept.values():
                 os.close(fd)
 

@@ -312,7 +312,7 @@ class TuneSettings:
     Attributes:
         recall: Target of recall@k.
         k: The k of recall@k.
-        latency_ms: Limit of the median time of a query on one thread. None: no limit.
+        latency_ms: Limit of the median processor time of a query, on one thread. None: no limit.
         max_minutes: Maximum time of the tuning. A kind of index is not built if the build is
             predicted to take too much of the remaining time, and no further kinds are compared
             when the best so far needs the remaining time for its build over all rows.

@@ -220,7 +220,7 @@ class SearchEngine:
     def _digest_of(self, state: Snapshot) -> str:
         """Return the digest of the model that embeds the queries.
 
-        An open one goes on if a query model of another content gets its name.
+        A model that was given opened stays in use, even if its name gets another query model.
         """
         if self._query_model is None or self._has_embedder:
             return state.settings.digest

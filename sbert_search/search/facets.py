@@ -181,8 +181,8 @@ def _spread(
         n = min(n, high - low + 1)
         edges = [distinct.of_number(low + (high - low + 1) * i // n) for i in range(n)]
     else:
-        # Borders are rounded by less than a thousandth of the width: 343.76 in place of
-        # 343.76000000000005.
+        # Rounding moves a border by less than a thousandth of the width of a range, and makes
+        # 343.76 of 343.76000000000005.
         digits = 3 - math.floor(math.log10(max(high / n - low / n, sys.float_info.min)))
         inner = [round(low * (1 - i / n) + high * (i / n), digits) for i in range(1, n)]
         edges = [low, *inner]

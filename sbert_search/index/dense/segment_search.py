@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 JOINED_ROWS = 1 << 21  # rows that may be joined; each takes 13 bytes of memory
 
-# The rows of a segment, its FAISS file if it has one, and its live rows; None: all. Or twice the
-# same joined segments, which are searched as one, and their live rows.
+# A segment, its FAISS file if it has one, and its live rows (None: all). Joined segments stand in
+# the first two places.
 Part: TypeAlias = tuple[Rows, "FaissFile | JoinedSegments | None", Selection | None]
 _WithFile: TypeAlias = tuple[Rows, FaissFile, Selection | None]
 
@@ -170,7 +170,7 @@ class _Stacked:
 
 
 class JoinedSegments:
-    """Segments whose FAISS files are searched by one call: their `Rows`, and their file."""
+    """Segments that one call of FAISS searches; in place of a segment's `Rows` and `FaissFile`."""
 
     on_gpu = None
 

@@ -175,7 +175,7 @@ class FileRecord:
 
     @property
     def on_disk(self) -> str:
-        """The name of the file that holds the bytes: its own, or that of its pack."""
+        """Name of the file on the disk: this one, or the pack that contains it."""
         return self.name.partition(":")[0]
 
 

@@ -103,12 +103,14 @@ def time_is_kept(measured: Sequence[MeasuredFamily], budget: Budget) -> str:
 
     Over all rows, the best family so far takes its predicted build and as many trials as here.
     """
-    best = finalists(predict_costs(measured, budget))[:1]
-    needed = sum(one.build_s + one.measured.seconds for one in best)
-    left = budget.seconds_left - max((family.seconds for family in measured), default=0.0)
-    if not best or best[0].measured.full is None or needed <= FULL_SHARE * left:
+    chosen = finalists(predict_costs(measured, budget))
+    if not chosen or chosen[0].measured.full is None:
         return ""
-    return f"{TOO_LATE}, which is kept for building {best[0].measured.full.spec.factory}"
+    best, factory = chosen[0], chosen[0].measured.full.spec.factory
+    left = budget.seconds_left - max(family.seconds for family in measured)
+    if best.build_s + best.measured.seconds <= FULL_SHARE * left:
+        return ""
+    return f"{TOO_LATE}, which is kept for building {factory}"
 
 
 def search_of(sample: Sample, index: FaissIndex | None, settings: VectorSettings) -> Search:

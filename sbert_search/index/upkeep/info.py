@@ -265,7 +265,7 @@ def recall_of(snapshot: Snapshot, probes: NDArray[np.int64]) -> float | None:
 
 
 def _imbalance(anns: Sequence[FaissFile | None]) -> float | None:
-    """Return the imbalance factor of inverted lists whose entries are in several files."""
+    """Return the imbalance factor of inverted lists; a list has entries in each FAISS file."""
     indexes = [ann.index for ann in anns if ann]
     found = [import_faiss().try_extract_index_ivf(i) for i in indexes if i is not None]
     sizes = [[ivf.invlists.list_size(n) for n in range(ivf.nlist)] for ivf in found if ivf]

