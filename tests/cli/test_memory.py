@@ -168,6 +168,7 @@ def test_large_documents_are_found_merged_and_tuned_within_it(tmp_path: Path) ->
     assert peak_of("index", "delete", tmp_path / "i", "--ids", ids)[0] == 0
     judge("rows of 1 MiB", "index", "compact", tmp_path / "i")
     judge("rows of 1 MiB", "index", "tune", tmp_path / "i", "--max-minutes", 0.2)
+    judge("rows of 1 MiB", "index", "migrate", tmp_path / "i", "--model", "hashing:48")
 
 
 @pytest.mark.thorough
@@ -180,6 +181,7 @@ def test_less_than_a_process_takes_is_refused_by_name(index: Path, tmp_path: Pat
         ("search", index, "topic"),
         ("index", "tune", index),
         ("index", "compact", index),
+        ("index", "migrate", index, "--model", "hashing:48"),
     ):
         code, _, said = peak_of(*command, "--memory", "1K")
         assert code == 2

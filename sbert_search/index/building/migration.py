@@ -27,6 +27,7 @@ from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import ConfigError, CorpusError, IndexStoreError, ModelMismatch
 from sbert_search.index.building.build import note_resume_on_interrupt, vector_settings
 from sbert_search.index.building.given_vectors import dim_of, vector_rule
+from sbert_search.index.building.ingest import require_memory
 from sbert_search.index.building.model_check import (
     as_embedder,
     require_agreement,
@@ -299,6 +300,7 @@ class _Migration:
         max_minutes: float | None,
         embed: EmbedBatches,
     ) -> None:
+        require_memory()
         self._index, self._embedder, self._embed = index, embedder, embed
         self._started = time.monotonic()
         self._until = np.inf if max_minutes is None else self._started + 60 * max_minutes
