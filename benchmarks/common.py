@@ -24,7 +24,7 @@ from unittest import mock
 from sbert_search.base.machine import library_versions, made_with
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-PEERS = ("chromadb", "hnswlib", "lancedb", "txtai", "usearch")
+PEERS = ("bm25s", "chromadb", "hnswlib", "lancedb", "tantivy", "txtai", "usearch")
 
 
 def repeats_of(options: argparse.Namespace) -> int:

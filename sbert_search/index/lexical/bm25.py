@@ -56,6 +56,21 @@ term.
 
 
 _NO_DOCS = np.empty(0, np.int64)
+# Numbers of pairs. All were measured on 150,000 documents (benchmarks/bench_bm25.py).
+PRUNED_FROM = 1 << 15  # fewer are scored in less time than it takes to choose among them
+SAMPLED_UP_TO = 1 << 13  # of the rarest term; with more, choosing hardly pays
+LONG_FROM = 1 << 12  # of a term that is kept as a `LongTerm`
+BLOCK = 16  # a power of two
+
+SAMPLE = 64  # documents that are scored first
+_ROUNDED = 1 - 1e-9  # sums of the same gains in another order differ by less
+
+
+class LongTerm(NamedTuple):
+    """What a search keeps of a term with many pairs in a segment."""
+
+    most: float  # that the term adds to a score if its weight is 1
+    firsts: NDArray[np.uint32]  # the first document of each block of pairs
 
 
 class LexicalPart(NamedTuple):
@@ -157,6 +172,10 @@ class LexicalSearch:
     def _norms(self) -> list[NDArray[np.float64]]:
         return [self._norms_of(part.postings.lengths) for part in self._parts]
 
+    @cached_property
+    def _long(self) -> list[dict[int, LongTerm]]:
+        return [{} for _ in self._parts]
+
     def _live(self, mask: RowMask | None) -> list[Live]:
         """Return which documents of each segment may be found."""
         if mask is None:
@@ -231,19 +250,20 @@ class LexicalSearch:
         k: int,
         also: NDArray[np.int64],
     ) -> Matches:
-        weights = list(terms.weights.values())
         rows, scores, others = [np.empty(0, np.int64)], [np.empty(0)], np.zeros(len(also))
-        segments = zip(self._parts, self._norms, by_segment, live, strict=False)
+        floor = math.ulp(0.0)  # the k-th best score of the segments before
+        segments = zip(self._parts, self._norms, self._long, by_segment, live, strict=False)
         # Not strict, since by_segment is empty if no term of the query is in the index.
-        for part, norms, pairs, marks in segments:
-            total = _scores(weights, pairs, norms)
-            at = np.flatnonzero(total >= _floor(total, pairs, marks, k))
-            at = at if marks is None else at[marks[at]]
+        for part, norms, long, pairs, marks in segments:
+            lists = _Lists(terms.weights, pairs, norms, long)
+            at, score = lists.best(marks, k, floor)
             rows.append(part.rows[at])
-            scores.append(total[at])
+            scores.append(score)
+            floor = max(floor, _kth_best(score, k))
             if len(also) and len(part.rows):
                 at = np.minimum(part.rows.searchsorted(also), len(part.rows) - 1)
-                others += np.where(part.rows[at] == also, total[at], 0.0)
+                here = part.rows[at] == also
+                others[here] = lists.scores_of(at[here])
         row, score = np.concatenate(rows), np.concatenate(scores)
         order = np.lexsort((row, -score))[:k]
         return Matches(row[order], score[order], others, terms.most)
@@ -259,16 +279,145 @@ def _scores(
     return np.asarray(np.bincount(docs, gains, minlength=len(norms)), np.float64)
 
 
+class _Lists:
+    """The pairs of a query's terms in a segment, of which only those are read that can matter.
+
+    The most that a term can add to a score follows from its pairs and the mean length of the live
+    documents. It is found when a query first needs it, since every update changes the mean.
+
+    Source: Turtle & Flood 1995, Query evaluation: strategies and optimizations, section 4.2
+    ("MaxScore").
+    """
+
+    def __init__(
+        self,
+        weights: Mapping[int, float],
+        by_term: TermPairs,
+        norms: NDArray[np.float64],
+        long: dict[int, LongTerm],
+    ) -> None:
+        self._terms, self._weights = list(weights), list(weights.values())
+        self._by_term, self._norms, self._long = by_term, norms, long
+
+    def best(
+        self, live: Live, k: int, floor: float
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return documents and scores, each (n,), with the k best of at least ``floor``."""
+        n_pairs = sum(map(len, self._by_term))
+        if n_pairs >= PRUNED_FROM:
+            most = [weight * self._long_term(at).most for at, weight in enumerate(self._weights)]
+            order = sorted(range(len(most)), key=most.__getitem__, reverse=True)
+            rest = [sum(most[at] for at in order[n:]) for n in range(len(order) + 1)]
+            floor = max(floor, self._sampled(order, live, k)) * _ROUNDED
+            n_needed = next(n for n, more in enumerate(rest) if more < floor or n == len(order))
+            if 2 * sum(len(self._by_term[at]) for at in order[:n_needed]) < n_pairs:
+                return self._candidates(order, rest, n_needed, live, floor)
+        total = _scores(self._weights, self._by_term, self._norms)
+        docs = np.flatnonzero(total >= max(floor, _floor(total, self._by_term, live, k)))
+        docs = docs if live is None else docs[live[docs]]
+        return docs, total[docs]
+
+    def scores_of(
+        self, docs: NDArray[np.int64], known: Mapping[int, NDArray[np.float64]] | None = None
+    ) -> NDArray[np.float64]:
+        """Score some documents, (n,), bit for bit as `_scores`; ``known`` has gains of terms."""
+        total, norms = np.zeros(len(docs)), self._norms[docs]
+        for at in range(len(self._terms)):
+            gains = known.get(at) if known else None
+            total += self._gains_of(at, docs, norms) if gains is None else gains
+        return total
+
+    def _sampled(self, order: list[int], live: Live, k: int) -> float:
+        """Return a lower bound of the k-th best score, from documents with a rare term."""
+        for at in order:
+            if len(self._by_term[at]) > SAMPLED_UP_TO:
+                break
+            docs, gains = self._gains(at)
+            if live is not None:
+                docs, gains = docs[live[docs]], gains[live[docs]]
+            if len(docs) >= k:
+                n = min(max(SAMPLE, k), len(docs))
+                best = np.argpartition(gains, -n)[-n:]
+                return _kth_best(self.scores_of(docs[best], {at: gains[best]}), k)
+        return 0.0
+
+    def _candidates(
+        self, order: list[int], rest: list[float], n_needed: int, live: Live, floor: float
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return documents, ascending, and scores, each (n,); few score less than ``floor``.
+
+        A document with none of the needed terms, the first of the order, is not looked at. ``rest``
+        has the most that the terms from each place of the order on can add.
+        """
+        total, seen = np.zeros(len(self._norms)), [_NO_DOCS]
+        for at in order[:n_needed]:
+            docs, gains = self._gains(at)
+            total[docs] += gains
+            seen.append(docs)
+        found = np.concatenate(seen)
+        found = found[total[found] >= floor - rest[n_needed]]
+        found = np.sort(found if live is None else found[live[found]])
+        found = found[np.diff(found, prepend=-1) > 0]  # a document is seen once for each term
+        score, norms, known = total[found], self._norms[found], {}
+        for at, more in zip(order[n_needed:], rest[n_needed + 1 :], strict=True):
+            known[at] = self._gains_of(at, found, norms)
+            score += known[at]
+            kept = score >= floor - more
+            found, score, norms = found[kept], score[kept], norms[kept]
+            known = {term: gains[kept] for term, gains in known.items()}
+        return found, self.scores_of(found, known)
+
+    def _gains(self, at: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return the documents of a term, and what it adds to their scores, each (n,)."""
+        docs = self._by_term[at][:, 0].astype(np.int64)
+        counts = self._by_term[at][:, 1].astype(np.float64)
+        return docs, np.asarray(self._weights[at] * counts / (counts + self._norms[docs]))
+
+    def _gains_of(
+        self, at: int, docs: NDArray[np.int64], norms: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Return what a term adds to the scores of any documents with these norms, (n,)."""
+        pairs = self._by_term[at]
+        if not len(pairs):
+            return np.zeros(len(docs))
+        if len(pairs) < LONG_FROM:
+            place = pairs[:, 0].searchsorted(docs.astype(np.uint32))
+        else:
+            # Only some blocks are read; `searchsorted` would copy the whole column.
+            place = (self._long_term(at).firsts.searchsorted(docs, "right") - 1) * BLOCK
+            step = BLOCK
+            while step := step // 2:
+                later = pairs.take(place + step, axis=0, mode="clip")[:, 0]
+                place += (later <= docs) * step
+        found = pairs.take(place, axis=0, mode="clip")
+        counts = found[:, 1] * (found[:, 0] == docs).astype(np.float64)
+        return np.asarray(self._weights[at] * counts / (counts + norms))
+
+    def _long_term(self, at: int) -> LongTerm:
+        term, pairs = self._terms[at], self._by_term[at]
+        if (known := self._long.get(term)) is None:
+            counts = pairs[:, 1].astype(np.float64)
+            gains = counts / (counts + self._norms[pairs[:, 0]])
+            known = LongTerm(float(gains.max(initial=0.0)), pairs[::BLOCK, 0].copy())
+            if len(pairs) >= LONG_FROM:
+                self._long[term] = known
+        return known
+
+
 def _floor(total: NDArray[np.float64], by_term: TermPairs, live: Live, k: int) -> float:
     """Return a lower bound of the k-th best score of the live documents of a segment.
 
     The k-th best score among the documents with one term is at most the k-th best of all. The
     rarest term with k live documents has the fewest to sort, and tends to have the best scores.
-    Bounds for each term or block would change with the mean length, at every update.
     """
     for pairs in sorted(by_term, key=len):
         if len(pairs) >= k:
             docs = pairs[:, 0] if live is None else pairs[live[pairs[:, 0]], 0]
             if len(docs) >= k:
-                return float(np.partition(total[docs], -k)[-k])
-    return math.ulp(0.0)
+                return _kth_best(total[docs], k)
+    return 0.0
+
+
+def _kth_best(scores: NDArray[np.float64], k: int) -> float:
+    """Return the k-th best score; 0 if there are fewer."""
+    return float(np.partition(scores, -k)[-k]) if len(scores) >= k else 0.0
