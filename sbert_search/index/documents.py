@@ -109,12 +109,11 @@ def sorted_by(snapshot: Snapshot, sort: str, docs: NDArray[np.int64]) -> NDArray
     if column not in snapshot.columns:
         codes = _codes_of_own(snapshot, column, docs)
     else:
-        from sbert_search.text.columns import EXAMPLES, warn_of_texts  # other searches need less
+        from sbert_search.text.columns import some_texts, warn_of_texts  # other searches need less
 
         codes = snapshot.codes_of(column, docs)
-        values = snapshot.distinct_values(column).values
-        texts = values[:: -(-len(values) // EXAMPLES) or 1].to_pylist() if kind == "string" else []
-        warn_of_texts(column, texts, "sorted")
+        if kind == "string":
+            warn_of_texts(column, some_texts(snapshot.distinct_values(column).values), "sorted")
     order: NDArray[np.int64] = np.lexsort((-codes if column != sort else codes, codes < 0))
     return order
 

@@ -11,6 +11,9 @@ from contextlib import suppress
 from datetime import UTC, date, datetime, time
 from typing import Any, cast
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from sbert_search.base.cache import typed_lru_cache
 from sbert_search.base.progress import warn
 from sbert_search.errors import ConfigError
@@ -102,7 +105,8 @@ def _convert_exactly(value: object, kind: ColumnType) -> ScalarValue | None:
 
 
 MAX_COLUMNS = 1000
-EXAMPLES = 100  # texts by which the type is chosen that a column of texts should have
+_EXAMPLES = 100  # texts by which the type is chosen that a column of texts should have
+_EXAMPLE_CHARS = 100  # of each; no date and no number is longer
 
 _PLAIN = re.compile(r"[-+]?[0-9]+(?:\.[0-9]+)?")
 # A date or a number that only a declared format reads.
@@ -143,6 +147,14 @@ def _read(texts: Iterable[str], declared: str) -> Iterator[Any]:
     for text in texts:
         with suppress(BadRow):
             yield as_declared(text, kind, "", form)
+
+
+def some_texts(values: pa.Array) -> list[str]:
+    """Return some of the texts of an array, of long ones the beginning."""
+    step = -(-len(values) // _EXAMPLES) or 1
+    chosen = [values.slice(at, 1) for at in range(0, len(values), step)]  # without a copy
+    cut = pc.utf8_slice_codeunits(pa.chunked_array(chosen, values.type), 0, _EXAMPLE_CHARS)
+    return list(filter(None, cut.to_pylist()))
 
 
 def letter_by_letter(column: str, texts: Sequence[str], treated: str) -> str:
@@ -321,8 +333,8 @@ class Columns:
         for name, value in metadata.items():
             if self.types[name] == "string" and isinstance(value, str) and name not in self._silent:
                 texts = self.texts.setdefault(name, [])
-                if len(texts) < EXAMPLES and not _PLAIN.fullmatch(value):
-                    texts.append(value)
+                if len(texts) < _EXAMPLES and not _PLAIN.fullmatch(value):
+                    texts.append(value[:_EXAMPLE_CHARS])
             if not isinstance(value, list) or present(value):
                 self._empty.discard(name)
             elif name in added:

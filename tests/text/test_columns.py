@@ -9,12 +9,13 @@ import math
 from datetime import UTC, date, datetime
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sbert_search.text.column_types import ColumnType
-from sbert_search.text.columns import Columns, join_types, likely_type
+from sbert_search.text.columns import Columns, join_types, likely_type, some_texts
 from sbert_search.text.documents import CorpusReader
 from sbert_search.text.formats.rows import BadRow, Cell
 from tests.text.accounting import read_all
@@ -360,3 +361,12 @@ def test_a_build_names_the_type_of_dates_and_numbers_in_texts(
     assert "--column-type day=date:%d.%m.%Y" in said
     assert "--column-type price=float:1.234,56" in said
     assert said.count("letter by letter") == 3, said  # and plain
+
+
+def test_of_long_texts_only_the_beginning_is_kept() -> None:
+    long = "v" * 100_000
+    columns = Columns()
+    for row in range(300):
+        columns.learn({"m": f"{row} {long}"}, typed=True)
+    assert sum(map(len, columns.texts["m"])) <= 10_000
+    assert sum(map(len, some_texts(pa.array([long] * 300)))) <= 10_000

@@ -21,7 +21,7 @@ from sbert_search.index.filters.comparisons import INT64, Value
 from sbert_search.index.filters.structured import condition_text
 from sbert_search.index.storage.manifest import ColumnType
 from sbert_search.records import Where
-from sbert_search.text.columns import EXAMPLES, warn_of_texts
+from sbert_search.text.columns import some_texts, warn_of_texts
 
 MAX_CHARACTERS = 100_000
 _OPERATOR = re.compile(r"(?i)AND|OR|NOT|IN|I?LIKE|BETWEEN|IS|[<>=!]+")  # needs an operand after it
@@ -329,8 +329,7 @@ def warn_of_texts_by_value(column: str, values: pa.Array, literal: str) -> None:
     """Warn if a text column with values such as 15.09.2025 is compared with a date or a number."""
     is_text = pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
     if is_text and _COMPARED_BY_VALUE.match(literal):
-        texts = [text for text in values.slice(0, EXAMPLES).to_pylist() if text]
-        warn_of_texts(shortened(column), texts, "compared")
+        warn_of_texts(shortened(column), some_texts(values), "compared")
 
 
 def _number(node: exp.Expr, kind: ColumnType, text: FilterText) -> int | float:

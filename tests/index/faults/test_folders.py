@@ -211,7 +211,7 @@ def assert_built(yard: Yard, told: Told) -> None:
         return
     documents = IndexStore.open(yard.live).snapshot.iter_documents()
     assert sorted(document.doc_id for document in documents) == [f"b{n}" for n in range(5)]
-    # A sub-folder that was replaced before its first access has the derived files, until it is gone.
+    # A sub-folder replaced before its first access has the derived files until it is taken away.
     Index.open(yard.live).repair()
     assert check(yard.live).problems == ()
 
