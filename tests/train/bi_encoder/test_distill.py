@@ -168,6 +168,7 @@ def test_the_dense_layer_starts_near_the_teacher(given: Path, tmp_path: Path) ->
     assert lines[0]["figures"]["cosine"] > 0.9
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("unit", [None, False])
 def test_embeddings_have_the_norm_of_the_teachers(
     given: Path, tmp_path: Path, unit: bool | None
@@ -179,6 +180,7 @@ def test_embeddings_have_the_norm_of_the_teachers(
     assert [type(part) for part in head] == ([Normalize] if unit is None else [])
 
 
+@pytest.mark.thorough
 def test_truncated_embeddings_learn_those_of_the_teacher(given: Path, tmp_path: Path) -> None:
     settings = ["layers=2", "loss.matryoshka=[16, 4]", "budget.steps=60"]
     train_bi_encoder(recipe_of(given, *settings), tmp_path / "run")
