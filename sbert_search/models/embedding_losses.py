@@ -178,6 +178,21 @@ def embedding_mse(embeddings: Tensor, teacher: Tensor) -> Tensor:
     return (embeddings - teacher.unsqueeze(1)).square().mean(dim=(1, 2))
 
 
+def embedding_cosine(embeddings: Tensor, teacher: Tensor, *, l2: float = 0.0) -> Tensor:
+    """1 - cosine of the student's embeddings and the teacher's, float (batch,).
+
+    Shapes are as in `embedding_mse`. ``l2`` is the weight of the squared Euclidean distance, which
+    is added; for embeddings of norm 1, that distance is 2 (1 - cosine).
+
+    Source: Vujanic & Rueckstiess 2025, LEAF (arXiv:2509.12539).
+    """
+    target = teacher.unsqueeze(1)
+    loss = 1 - cosine_similarity(embeddings, target, dim=-1)
+    if l2:
+        loss = loss + l2 * (embeddings - target).square().sum(dim=-1)
+    return loss.mean(dim=1)
+
+
 CONCATENATIONS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
     "u": lambda u, v: u,
     "v": lambda u, v: v,

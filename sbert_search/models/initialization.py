@@ -1,16 +1,18 @@
-"""Start a model from another one: with some of its layers, or with more word pieces."""
+"""Start a model from another one: its layers, its vectors, or with more word pieces."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from sbert_search.errors import ConfigError
 from sbert_search.models.encoder.config import EncoderConfig
 from sbert_search.models.encoder.encoder import Encoder
 from sbert_search.models.encoder.weights import Checkpoint
+from sbert_search.models.heads import Dense
 from sbert_search.models.pretraining import MaskedLanguageModel
 from sbert_search.models.token_heads import TOKEN_HEADS
 from sbert_search.text.tokens.tokenizer import TextTokenizer
@@ -92,6 +94,59 @@ def alternate(layers: int, chosen: int) -> list[int]:
     if chosen == 1:
         return [0]
     return [round(n * (layers - 1) / (chosen - 1)) for n in range(chosen)]
+
+
+def keep_layers(encoder: Encoder, layers: int | Sequence[int]) -> Encoder:
+    """Make an encoder with copies of the embeddings and some layers of another one.
+
+    Args:
+        encoder: The larger encoder.
+        layers: Number of layers, chosen by `alternate`; or the layers, counted from 0, in order.
+
+    Raises:
+        ConfigError: There are no such layers, or they cannot do without the others.
+    """
+    config = encoder.config
+    count = layers if isinstance(layers, int) else len(layers)
+    if config.block_order != list(range(config.layers)):
+        raise ConfigError("layers cannot be chosen in a model whose layers share their weights.")
+    if not 1 <= count <= config.layers:
+        raise ConfigError(f"layers is {layers}, and the model has {config.layers} layers.")
+    kept = alternate(config.layers, layers) if isinstance(layers, int) else list(layers)
+    if kept != sorted({*kept}) or kept[0] < 0 or kept[-1] >= config.layers:
+        raise ConfigError(
+            f"layers is {kept}; list layers from 0 to {config.layers - 1} once, in their order."
+        )
+    moved = any(config.reach_of(old) != config.reach_of(new) for new, old in enumerate(kept))
+    if moved or (config.pre_norm and kept[0]):
+        raise ConfigError(
+            f"layers {kept} cannot take the places {list(range(count))}: in this model, layers of "
+            f"these places differ in how they attend or normalise. Use layers={list(range(count))}."
+        )
+    student = Encoder(replace(config, layers=count, layer_groups=None))
+    for name, part in student.named_children():
+        if name != "blocks":
+            part.load_state_dict(encoder.get_submodule(name).state_dict())
+    for block, layer in zip(student.blocks, kept, strict=True):
+        block.load_state_dict(encoder.blocks[layer].state_dict())
+    return student
+
+
+def linear_map(inputs: Tensor, targets: Tensor) -> Dense:
+    """Fit a `Dense` without activation that maps (n, width) to (n, dim) with least squared error.
+
+    It is a ridge regression, so that there may be fewer rows than columns.
+    """
+    x, y = inputs.double(), targets.double()
+    centred = x - x.mean(dim=0)
+    gram = centred.T @ centred
+    gram.diagonal().add_(1e-4 * gram.diagonal().mean() + 1e-12)
+    weight = torch.linalg.solve(gram, centred.T @ (y - y.mean(dim=0))).T
+    dense = Dense(x.shape[1], y.shape[1], activation=nn.Identity())
+    with torch.no_grad():
+        dense.linear.weight.copy_(weight)
+        dense.linear.bias.copy_(y.mean(dim=0) - weight @ x.mean(dim=0))
+    return dense
 
 
 _TABLE = "embeddings.word.weight"

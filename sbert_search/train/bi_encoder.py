@@ -13,7 +13,7 @@ from torch import nn
 
 from sbert_search.base.distributed import Ranks
 from sbert_search.base.files import remove_tree
-from sbert_search.base.progress import note, warn
+from sbert_search.base.progress import note, progress, warn
 from sbert_search.base.seed import seed_all
 from sbert_search.embed.embedder import Embedder
 from sbert_search.errors import CheckpointError, ConfigError
@@ -21,6 +21,7 @@ from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.encoder.config import PRESETS
 from sbert_search.models.encoder.encoder import Encoder
 from sbert_search.models.heads import Dense, Normalize
+from sbert_search.models.initialization import keep_layers, linear_map
 from sbert_search.models.loading.folder import load_tokenizer, read_folder
 from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.models.static_model import SentenceModel, StaticModel
@@ -47,6 +48,7 @@ from sbert_search.train.data.text_dataset import (
     arrange,
     check_targets,
 )
+from sbert_search.train.data.token_table import outputs_of
 from sbert_search.train.dev_metrics import dev_evaluator
 from sbert_search.train.loop.checkpoint import checkpoints, newest_checkpoint
 from sbert_search.train.loop.loop import Result, TrainConfig
@@ -54,6 +56,8 @@ from sbert_search.train.loop.schedule import DevMetrics
 from sbert_search.train.run import MODEL, Training, recipe_changes, start_run
 
 STATIC = "static"  # in place of a model: a table with a row for each token
+# Texts on which the dense layer into the space of a teacher is fitted, and those of one pass.
+_FITTED_ON, _FITTED_AT_ONCE = 4096, 512
 FIRST = "first"  # subfolder of the preliminary run, `BiEncoderRecipe.first`
 
 
@@ -76,11 +80,18 @@ class BiEncoderRecipe(TrainConfig):
     tokenizer: str | Path | None = None
     pooling: tuple[str, ...] | None = None  # None: as in the model; mean for an encoder alone
     max_len: int | None = None  # maximum tokens of a text; None: as in the model
-    unit_length: bool | None = None  # whether embeddings have norm 1; None: as in the model
+    # Number of the model's layers to start with, evenly spaced, or a list of them, from 0; None:
+    # all. Without a model, layers of a teacher of embeddings.
+    layers: int | tuple[int, ...] | None = None
+    # Whether embeddings have norm 1; None: as in the model, or as in a teacher of embeddings.
+    unit_length: bool | None = None
     prompts: Mapping[str, str] = field(default_factory=dict)  # by name; added to those of the model
     prompt_names: tuple[str, ...] = ()  # of the 1st, 2nd, ... text of a row; (): the default prompt
     mining: MiningConfig = field(default_factory=MiningConfig)  # adds hard negatives
-    teacher: str | None = None  # model whose embeddings or scores are the targets
+    # Model whose embeddings or scores are the targets. Embeddings are of the first text of a row,
+    # with the teacher's own prompt of the same name; the student gets a dense layer if it has
+    # another number of dimensions.
+    teacher: str | None = None
     first: BiEncoderRecipe | None = None  # preliminary run; this run starts from its model
 
     def __post_init__(self) -> None:
@@ -139,6 +150,13 @@ def train_bi_encoder(
         >>> recipe = load_recipe(BiEncoderRecipe, "bi-encoder", "stsb", few)
         >>> train_bi_encoder(recipe, Path("run")).stopped
         'budget'
+
+        A student of one layer that learns the embeddings of a teacher:
+
+        >>> few = ["budget={steps=2}", "layers=1", "teacher=my-model", "data.train=docs.jsonl"]
+        >>> recipe = load_recipe(BiEncoderRecipe, "bi-encoder", "distill", few)
+        >>> train_bi_encoder(recipe, Path("small")).stopped
+        'budget'
     """
     _check_form(recipe)
     _check_mining(recipe)
@@ -163,6 +181,9 @@ def _training(recipe: BiEncoderRecipe, out: Path, ranks: Ranks, *, allow_inexact
         model_name = _train_first(recipe, out, ranks, allow_inexact=allow_inexact)
     seed_all(recipe.seed, "init")
     data, loss, bi_encoder = recipe.data, recipe.loss, _start(replace(recipe, model=model_name))
+    teacher = _embedding_teacher(recipe)
+    _check_sizes(loss, (teacher or bi_encoder).dim)
+    teach = partial(_with_teacher_targets, recipe, teacher, ranks)
     files = [read_examples(path, data, loss.kind.target) for path in data.files]
     _check_text_counts(files, data, loss)
     described = bi_encoder.describe()
@@ -178,14 +199,11 @@ def _training(recipe: BiEncoderRecipe, out: Path, ranks: Ranks, *, allow_inexact
     elif loss.kind.teacher is None:
         rows, tokens = without_false_negatives(rows, tokens, loss.kind.fewest)
     check_targets(rows, classes, loss.name, by_class=loss.kind.by_class)
-    rows = _with_teacher_targets(rows, recipe, bi_encoder.dim)
+    rows = teach(rows)
     if isinstance(bi_encoder, StaticModel):
-        kept = tokens.table.lengths[tokens.ids].min(axis=1) > 0
-        if n_empty := np.count_nonzero(~kept):
-            warn(f"{n_empty:,} rows have a text without tokens, and are left out.")
-            rows, tokens = rows.select(kept), replace(tokens, ids=tokens.ids[kept])
-        vectors = torch.from_numpy(np.asarray(rows.targets, np.float32))
-        bi_encoder.start_from(tokens.table.pack(tokens.ids[:, 0]), vectors)
+        rows, tokens = _fill_table(bi_encoder, rows, tokens)
+    elif teacher is not None:
+        _enter_space(bi_encoder, rows, tokens, recipe.unit_length)
     classifier: nn.Linear | None = None  # of the softmax loss
     if loss.name == "softmax":
         classifier = nn.Linear(len(loss.concatenation) * bi_encoder.dim, len(classes))
@@ -201,7 +219,7 @@ def _training(recipe: BiEncoderRecipe, out: Path, ranks: Ranks, *, allow_inexact
     )
     dev: DevMetrics | None = None
     if data.dev is not None:
-        dev = dev_evaluator(data.dev, data, loss, classes, bi_encoder, prompts)
+        dev = dev_evaluator(data.dev, data, loss, classes, bi_encoder, prompts, teach)
     return Training(
         kind="bi-encoder",
         model=Siamese(bi_encoder, classifier),
@@ -222,11 +240,6 @@ def _start(recipe: BiEncoderRecipe) -> SentenceModel:
     if model.encoder.pooler is not None:
         # Sentence embeddings do not use BERT's pooler, so it would get no gradient.
         model.encoder.pooler.requires_grad_(False)
-    if max(loss.matryoshka, default=0) > model.dim:
-        raise ConfigError(
-            f"loss.matryoshka is {list(loss.matryoshka)}, but the embeddings of the model have "
-            f"{model.dim} dimensions; leave out the larger sizes."
-        )
     normalizes = any(isinstance(part, Normalize) for part in model.head)
     if loss.name == "softmax" and recipe.unit_length is None and normalizes:
         warn(
@@ -273,13 +286,21 @@ def _mine(
 
 def open_model(recipe: BiEncoderRecipe) -> BiEncoder:
     """Load the model to start from, or make one with a preset's shape and new weights."""
-    if not recipe.model:
-        raise ConfigError("No model to start from; set it with --set model=FOLDER_OR_NAME.")
-    if _is_preset(recipe.model):
+    name, learns = recipe.model, recipe.loss.kind.teacher == "bi-encoder"
+    if not name and learns and recipe.layers is not None and recipe.teacher:
+        name = recipe.teacher
+    if not name:
+        or_layers = ", or layers=2 to start with layers of the teacher" if learns else ""
+        raise ConfigError(
+            f"No model to start from; set it with --set model=FOLDER_OR_NAME{or_layers}."
+        )
+    if _is_preset(name):
         model = _fresh(recipe)
     else:
-        folder = read_folder(resolve_model(recipe.model).path)
+        folder = read_folder(resolve_model(name).path)
         model = BiEncoder.from_folder(folder)
+    if recipe.layers is not None:
+        model.encoder = keep_layers(model.encoder, recipe.layers).eval()
     model.prompts |= recipe.prompts
     if all(option is None for option in (recipe.pooling, recipe.max_len, recipe.unit_length)):
         model.require_savable()
@@ -326,7 +347,7 @@ def _fresh_table(recipe: BiEncoderRecipe) -> StaticModel:
             "A static model learns the vectors of a teacher; set teacher=MODEL and "
             "loss.name=embedding_mse."
         )
-    for name in ("pooling", "prompts"):
+    for name in ("pooling", "prompts", "layers"):
         if getattr(recipe, name):
             raise ConfigError(f"A static model has no {name}; remove it.")
     teacher = resolve_model(recipe.teacher).path
@@ -412,6 +433,14 @@ def _check_mining(recipe: BiEncoderRecipe) -> None:
         )
 
 
+def _check_sizes(loss: LossConfig, dim: int) -> None:
+    if max(loss.matryoshka, default=0) > dim:
+        raise ConfigError(
+            f"loss.matryoshka is {list(loss.matryoshka)}, but the embeddings of the model have "
+            f"{dim} dimensions; leave out the larger sizes."
+        )
+
+
 def _check_text_counts(
     files: Sequence[Sequence[Example]], data: DataConfig, loss: LossConfig
 ) -> None:
@@ -437,9 +466,55 @@ def _classes(files: Sequence[Sequence[Example]], recipe: BiEncoderRecipe) -> tup
     return classes
 
 
-def _with_teacher_targets(rows: TextRows, recipe: BiEncoderRecipe, dim: int) -> TextRows:
-    if recipe.teacher is None or recipe.loss.kind.teacher is None:
-        return rows
-    if recipe.loss.kind.teacher == "bi-encoder":
-        return embed_by_teacher(rows, recipe.teacher, dim, device=recipe.device)
-    return score_by_teacher(rows, recipe.teacher, device=recipe.device)
+def _embedding_teacher(recipe: BiEncoderRecipe) -> Embedder | None:
+    if recipe.teacher is None or recipe.loss.kind.teacher != "bi-encoder":
+        return None
+    return Embedder(resolve_model(recipe.teacher).path, device=recipe.device)
+
+
+def _with_teacher_targets(
+    recipe: BiEncoderRecipe, teacher: Embedder | None, ranks: Ranks, rows: TextRows
+) -> TextRows:
+    if teacher is not None:
+        name = next(iter(recipe.prompt_names), None)
+        return ranks.first_then_others(partial(embed_by_teacher, rows, teacher, name))
+    if recipe.teacher is not None:
+        return score_by_teacher(rows, recipe.teacher, device=recipe.device)
+    return rows
+
+
+def _fill_table(
+    model: StaticModel, rows: TextRows, tokens: RowTokens
+) -> tuple[TextRows, RowTokens]:
+    """Start a table with the mean vectors of texts; return the rows whose texts have tokens."""
+    kept = tokens.table.lengths[tokens.ids].min(axis=1) > 0
+    if n_empty := np.count_nonzero(~kept):
+        warn(f"{n_empty:,} rows have a text without tokens, and are left out.")
+        rows, tokens = rows.select(kept), replace(tokens, ids=tokens.ids[kept])
+    vectors = torch.from_numpy(np.asarray(rows.targets, np.float32))
+    model.start_from(tokens.table.pack(tokens.ids[:, 0]), vectors)
+    return rows, tokens
+
+
+def _enter_space(
+    model: BiEncoder, rows: TextRows, tokens: RowTokens, unit_length: bool | None
+) -> None:
+    """Give a student its teacher's dimensions by a dense layer, and the norm of its embeddings."""
+    targets = np.asarray(rows.targets, np.float32)
+    if unit_length is None:
+        norms = np.linalg.norm(targets[:_FITTED_ON], axis=1)
+        unit_length = bool(np.allclose(norms, 1, atol=1e-3))
+    parts = [part for part in model.head if isinstance(part, Dense)]
+    model.head = nn.Sequential(*parts)
+    if model.dim != targets.shape[1]:
+        n_rows = min(_FITTED_ON, len(targets))
+        chosen = np.linspace(0, len(targets) - 1, n_rows).astype(int)
+        vectors = []
+        model.eval()
+        with progress("Fitting the dense layer", n_rows, "texts") as advance:
+            for some in np.array_split(chosen, -(-n_rows // _FITTED_AT_ONCE)):
+                table = tokens.table.take(tokens.ids[some, 0])
+                vectors.append(torch.from_numpy(outputs_of(model, table, model.dim)))
+                advance(len(some))
+        parts.append(linear_map(torch.cat(vectors), torch.from_numpy(targets[chosen])))
+    model.head = nn.Sequential(*parts, *[Normalize()] * unit_length)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, normalize
 
 from sbert_search.declared import Bounds, check
 from sbert_search.errors import ConfigError
@@ -23,6 +23,7 @@ from sbert_search.models.embedding_losses import (
     cosent,
     cosine_mse,
     distances,
+    embedding_cosine,
     embedding_mse,
     hardest_triplets,
     kl_divergence,
@@ -53,6 +54,7 @@ LossName = Literal[
     "margin_mse",
     "score_divergence",
     "embedding_mse",
+    "embedding_cosine",
 ]
 Teacher = Literal["bi-encoder", "cross-encoder"]
 _Factor = Annotated[float, Bounds(above=0)]
@@ -71,6 +73,7 @@ class LossConfig:
     scale: _Factor = 20.0  # factor of the cosines in mnrl, cosent, angle
     symmetric: bool = False  # whether mnrl also ranks the anchors for each positive
     temperature: _Factor = 1.0  # temperature of the scores in score_divergence
+    l2: Annotated[float, Bounds(0)] = 0.0  # weight of the squared distance in embedding_cosine
     concatenation: tuple[str, ...] = ("u", "v", "|u-v|")  # input of the classifier in softmax
     matryoshka: tuple[int, ...] = ()  # sizes of truncated embeddings, whose losses are summed
 
@@ -86,9 +89,9 @@ class LossConfig:
             raise ConfigError(
                 f"loss.matryoshka is {list(self.matryoshka)}; each size must be at least 1."
             )
-        if self.matryoshka and self.name in ("softmax", "embedding_mse"):
+        if self.matryoshka and self.name == "softmax":
             raise ConfigError(
-                f"The loss {self.name} works on full embeddings only; remove loss.matryoshka."
+                "The loss softmax works on full embeddings only; remove loss.matryoshka."
             )
 
     @property
@@ -133,6 +136,7 @@ KINDS: Mapping[LossName, LossKind] = {
     "margin_mse": LossKind(3, _MANY, teacher="cross-encoder"),
     "score_divergence": LossKind(3, _MANY, teacher="cross-encoder"),
     "embedding_mse": LossKind(1, _MANY, teacher="bi-encoder"),
+    "embedding_cosine": LossKind(1, _MANY, teacher="bi-encoder"),
 }
 BINARY = ("contrastive", "online_contrastive")  # losses of two labels, 0: dissimilar, 1: similar
 
@@ -165,6 +169,7 @@ _ROW_LOSSES: Mapping[LossName, RowLoss] = {
         candidate_scores(e[:, 0], e[:, 1:]), t, temperature=c.temperature
     ),
     "embedding_mse": lambda e, t, c: embedding_mse(e, t),
+    "embedding_cosine": lambda e, t, c: embedding_cosine(e, t, l2=c.l2),
 }
 
 
@@ -220,7 +225,13 @@ def _at_dims(loss: RowLoss, embeddings: Tensor, targets: Tensor, config: LossCon
     """Compute the loss of full embeddings, or the sum of the losses at each ``matryoshka`` size."""
     if not config.matryoshka:
         return loss(embeddings, targets, config)
-    return matryoshka(lambda e: loss(e, targets, config), embeddings, config.matryoshka)
+
+    def at_dim(e: Tensor) -> Tensor:
+        if config.kind.teacher != "bi-encoder":
+            return loss(e, targets, config)
+        return loss(e, normalize(targets[:, : e.shape[-1]], dim=-1), config)
+
+    return matryoshka(at_dim, embeddings, config.matryoshka)
 
 
 def _mnrl(e: Tensor, t: Tensor, c: LossConfig) -> Tensor:

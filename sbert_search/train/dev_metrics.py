@@ -34,10 +34,13 @@ def dev_evaluator(
     classes: tuple[str, ...],
     model: SentenceModel,
     prompts: Sequence[str] = (),
+    teach: Callable[[TextRows], TextRows] | None = None,
 ) -> DevMetrics:
     """Read the dev rows and choose the first metric of this list that fits the rows.
 
     - ``spearman``, if the file has scores (whatever ``data.form`` is): correlation of the cosines;
+    - ``cosine``, if the loss learns embeddings, and ``data.form`` is "texts": mean cosine of the
+      embeddings and the teacher's, which ``teach`` sets as targets;
     - ``accuracy``, if the loss has a classifier: share of pairs with the right label;
     - ``triplets``, if ``data.form`` is "triplets" or "sections": share of anchors whose Euclidean
       distance to their positive is smaller than that to their first negative;
@@ -57,6 +60,9 @@ def dev_evaluator(
         examples = _positive_pairs(path, examples, data, labels)
     rows = arrange([examples], labels)
     tokens = RowTokens.of(rows, model.tokenizer, prompts)
+    if task.name == "cosine":
+        assert teach is not None
+        rows = teach(rows)
     metric = task.make_metric(rows)
 
     def evaluate(module: nn.Module) -> Mapping[str, float]:
@@ -82,6 +88,8 @@ def _task(path: Path, data: DataConfig, loss: LossConfig) -> _Task:
     scores = [data.columns.score] if data.columns.score else COLUMNS["score"]
     if any(name in fields for name in scores):
         return _Task("spearman", "pairs", "score", _spearman)
+    if loss.kind.teacher == "bi-encoder" and data.form == "texts":
+        return _Task("cosine", "texts", "nothing", _teacher_cosine)
     if loss.name == "softmax":
         return _Task("accuracy", "pairs", "label", lambda rows: _accuracy(rows, loss))
     if data.form in ("triplets", "sections"):
@@ -113,6 +121,11 @@ def _spearman(rows: TextRows) -> Metric:
     assert rows.targets is not None
     gold = GoldScores(rows.targets, rows.sources)
     return lambda model, e: gold.correlations(_cosines(e[:, 0], e[:, 1]))["spearman"]
+
+
+def _teacher_cosine(rows: TextRows) -> Metric:
+    targets = np.asarray(rows.targets, np.float32)
+    return lambda model, e: float(_cosines(e[:, 0], targets).mean())
 
 
 def _accuracy(rows: TextRows, loss: LossConfig) -> Metric:

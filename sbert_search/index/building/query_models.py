@@ -80,8 +80,8 @@ def measured(state: Snapshot, embedder: TextEmbedder) -> QueryModel:
     if embedder.dim != dim:
         raise ModelMismatch(
             f"{embedder.identity.name} gives vectors of {embedder.dim} dimensions, and {state.path}"
-            f" holds vectors of {dim}. A query model ends with a Dense module that maps its vectors"
-            " into the space of the index."
+            f" holds vectors of {dim}. The recipe distill gives a small model the dimensions of the"
+            " index's model."
         )
     texts, stored = _sample(state)
     if len(texts) < FEWEST:

@@ -18,7 +18,7 @@ from sbert_search.base.progress import progress, warn
 from sbert_search.base.seed import generator
 from sbert_search.config import to_mapping
 from sbert_search.declared import Bounds, check
-from sbert_search.embed.cache import CachedEmbedder
+from sbert_search.embed.cache import MAX_BYTES, CachedEmbedder
 from sbert_search.embed.embedder import Embedder
 from sbert_search.errors import ConfigError, TrainingError
 from sbert_search.index.index import Index
@@ -36,6 +36,9 @@ from sbert_search.train.data.token_table import token_key
 _TOKENIZED_AT_ONCE = 4096  # texts
 _DRAWS = 4  # random passages drawn for each one that is needed, before all are tried
 _AT_ONCE = 512  # number of anchors whose results are written to disk together
+# Texts that the teacher embeds together. Their vectors are cached together, and so have the same
+# bits after a kill: a model can round differently in another batch.
+_TAUGHT_AT_ONCE = 1024
 
 Key = Callable[[str], object]
 """Function that returns equal values for texts that a model reads as the same tokens."""
@@ -329,26 +332,26 @@ def _draw(
     return drawn
 
 
-def embed_by_teacher(rows: TextRows, teacher: str, dim: int, *, device: str) -> TextRows:
-    """Set the targets to the teacher's embeddings of the first texts of rows, float32 (n, dim)."""
+def embed_by_teacher(rows: TextRows, teacher: Embedder, prompt_name: str | None = None) -> TextRows:
+    """Set the targets to the teacher's embeddings of the first texts of rows, float32 (n, dim).
+
+    ``prompt_name`` is ignored by a teacher that has no such prompt. The vectors are cached.
+    """
     _check_widths(rows)
-    embedder = CachedEmbedder(Embedder(resolve_model(teacher).path, device=device))
-    if embedder.dim != dim:
-        raise ConfigError(
-            f"The embeddings of the teacher {teacher} have {embedder.dim} dimensions, those of the "
-            f"model {dim}. Use a teacher or a model of the other's dimensions; or, for triplets, "
-            "loss.name=margin_mse, whose teacher is a cross-encoder."
-        )
     anchors, row_of = np.unique(rows.text_ids[:, 0], return_inverse=True)
-    texts, vectors = [rows.texts[text] for text in anchors], []
-    try:
-        with progress("Embedding by the teacher", len(texts), "texts") as advance:
-            for start in range(0, len(texts), _TOKENIZED_AT_ONCE):
-                vectors.append(embedder.encode(texts[start : start + _TOKENIZED_AT_ONCE]))
-                advance(len(vectors[-1]))
-    finally:  # the next run, also if this one is interrupted, finds the vectors in the cache
-        embedder.close()
-    return replace(rows, targets=np.concatenate(vectors)[row_of])
+    vectors = np.empty((len(anchors), teacher.dim), np.float32)
+    # The cache must not lose vectors of this run, even if they are more than it usually holds.
+    embedder = CachedEmbedder(teacher, max_bytes=MAX_BYTES + vectors.nbytes)
+    prompt = prompt_name if prompt_name in teacher.identity.prompts else None
+    with progress("Embedding by the teacher", len(anchors), "texts") as advance:
+        for start in range(0, len(anchors), _TAUGHT_AT_ONCE):
+            some = slice(start, start + _TAUGHT_AT_ONCE)
+            texts = [rows.texts[text] for text in anchors[some]]
+            vectors[some] = embedder.encode_tokens(embedder.tokenize(texts, prompt_name=prompt))
+            embedder.close()  # writes them
+            advance(len(texts))
+    in_order = np.array_equal(row_of, np.arange(len(vectors)))
+    return replace(rows, targets=vectors if in_order else vectors[row_of])
 
 
 def score_by_teacher(rows: TextRows, teacher: str, *, device: str) -> TextRows:

@@ -78,6 +78,10 @@ class TokenTable:
         cuts = zip(self.starts[:-1].tolist(), self.starts[1:].tolist(), strict=True)
         return [token_key(self.ids[start:end]) for start, end in cuts]
 
+    def take(self, texts: NDArray[np.integer]) -> TokenTable:
+        """Return a table of some texts; it has no segment ids."""
+        return self.join([self.ids[self.starts[n] : self.starts[n + 1]] for n in texts.tolist()])
+
     def pack(self, texts: NDArray[np.integer]) -> PackedTokens:
         """Concatenate the tokens of some texts, without padding, as one batch."""
         slices = [slice(self.starts[text], self.starts[text + 1]) for text in texts.tolist()]

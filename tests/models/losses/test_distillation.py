@@ -5,6 +5,7 @@ import torch
 
 from sbert_search.models.embedding_losses import (
     candidate_scores,
+    embedding_cosine,
     embedding_mse,
     kl_divergence,
     margin_mse,
@@ -32,6 +33,14 @@ def test_divergence_of_two_distributions() -> None:
 def test_every_text_of_a_row_follows_its_teacher() -> None:
     embeddings = torch.tensor([[[1.0, 0.0], [1.0, 2.0]]])
     assert embedding_mse(embeddings, torch.tensor([[1.0, 1.0]])).tolist() == [(0 + 1 + 0 + 1) / 4]
+
+
+def test_the_cosine_loss_may_add_the_squared_distance() -> None:
+    embeddings = torch.tensor([[[3.0, 4.0], [2.0, 0.0]]])  # cosines 0.6 and 1, distances 20 and 1
+    teacher = torch.tensor([[1.0, 0.0]])
+    assert embedding_cosine(embeddings, teacher).tolist() == pytest.approx([(0.4 + 0) / 2])
+    both = embedding_cosine(embeddings, teacher, l2=0.5)
+    assert both.tolist() == pytest.approx([(0.4 + 10 + 0 + 0.5) / 2])
 
 
 def test_matryoshka_adds_up_scaled_prefixes() -> None:

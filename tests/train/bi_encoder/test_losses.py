@@ -2,12 +2,21 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from torch import Tensor, nn
 
 from sbert_search.errors import ConfigError
 from sbert_search.models.embedding_losses import multiple_negatives_ranking
-from sbert_search.train.bi_encoder_losses import BatchObjective, LossConfig
+from sbert_search.train.bi_encoder_losses import (
+    BatchObjective,
+    LossConfig,
+    RowObjective,
+    Siamese,
+)
+from sbert_search.train.data.text_dataset import StepTexts
+from sbert_search.train.loop.objective import Batch
 
 
 @pytest.mark.parametrize(
@@ -33,3 +42,23 @@ def test_a_row_with_fewer_negatives_than_others_adds_no_candidate() -> None:
     expected = multiple_negatives_ranking(rows[:, 0], candidates, scale=20.0)
     ((total, count),) = BatchObjective(LossConfig(name="mnrl")).loss(rows, n_texts).sums.values()
     torch.testing.assert_close(total / count, expected)
+
+
+class FixedEmbeddings(Siamese):
+    """Gives the same embeddings for every batch."""
+
+    def __init__(self, embeddings: Tensor) -> None:
+        nn.Module.__init__(self)
+        self.embeddings = embeddings
+
+    def forward(self, texts: StepTexts, n_rows: int) -> Tensor:
+        return self.embeddings
+
+
+def test_prefixes_of_embeddings_learn_prefixes_of_the_teachers() -> None:
+    config = LossConfig(name="embedding_mse", matryoshka=(2, 1))
+    model = FixedEmbeddings(torch.tensor([[[3.0, 4.0]]]))  # at norm 1: (0.6, 0.8), and (1)
+    targets = torch.tensor([[-2.0, 0.0]])  # (-1, 0), and (-1)
+    losses = RowObjective(config)(model, Batch(None, np.arange(1), targets=targets))
+    ((total, _),) = losses.sums.values()
+    assert total.item() == pytest.approx((1.6**2 + 0.8**2) / 2 + 2**2)

@@ -530,17 +530,6 @@ def test_a_loss_that_does_not_fit_is_refused(
         train_bi_encoder(recipe_of(given, name, data, *settings), tmp_path)
 
 
-def test_a_teacher_of_other_dimensions_is_refused(given: dict[str, Path], tmp_path: Path) -> None:
-    small = tiny_encoder(hidden_size=8)
-    BiEncoder(small, tiny_tokenizer(tmp_path / "tokens")).save(tmp_path / "small")
-    with pytest.raises(
-        ConfigError, match=r"have 8 dimensions.* or, for triplets, loss\.name=margin"
-    ):
-        train_bi_encoder(
-            recipe_of(given, "distill", "texts", f"teacher={tmp_path / 'small'}"), tmp_path / "run"
-        )
-
-
 def test_a_teacher_refuses_rows_of_different_lengths(
     given: dict[str, Path], tmp_path: Path
 ) -> None:
