@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -65,7 +65,7 @@ class Comparison:
     second: float
     difference: Difference  # second minus first
     corrected: float  # the p-value, corrected for the number of comparisons (Holm)
-    changes: Sequence[ItemChange]  # all items, by descending gain
+    changes: Sequence[ItemChange] = field(repr=False)  # all items, by descending gain
     # properties of the model, settings, commit and seed that differ: both values, by name
     differs: Mapping[str, tuple[object, object]]
 
