@@ -182,7 +182,7 @@ def report(found: list[Tried]) -> str:
         f"Written by `python eval/clients/run.py` on {datetime.now(UTC):%Y-%m-%d}: each client in",
         "its newest version, in an environment of its own. A call passed if its vector is that of",
         f"`Embedder` (within {TOLERANCE:g}), or its answer has the expected form. The requests are",
-        "in `requests.jsonl`; `tests/serve/routes/clients.json` has those that tests send again.",
+        "in `requests.jsonl`; `tests/integrations/serving/test_clients.py` sends them again.",
         "",
         "| client | passed | failed |",
         "|---|---|---|",

@@ -7,14 +7,15 @@ triplet.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.config import from_mapping, read_toml
-from sbert_search.errors import EvaluationError
+from sbert_search.errors import EvaluationError, SbertSearchError
 from sbert_search.evaluate.manifest import Evaluation, EvaluationRecord, read_evaluation
 from sbert_search.evaluate.metrics.classification import CLASSES, class_count, compare_sums, summed
 from sbert_search.evaluate.metrics.correlation import ranks
@@ -26,6 +27,10 @@ from sbert_search.evaluate.metrics.significance import (
     compare_means,
     holm,
 )
+from sbert_search.models.loading.identity import sha256_of
+from sbert_search.records import Query
+from sbert_search.text.labelled.pairs import read_triplets
+from sbert_search.text.labelled.retrieval import collection_of_pairs, queries_file, read_queries
 
 ALPHA = 0.05
 FEW = 50  # items; fewer show large differences only
@@ -60,7 +65,7 @@ class Comparison:
     second: float
     difference: Difference  # second minus first
     corrected: float  # the p-value, corrected for the number of comparisons (Holm)
-    changes: Sequence[ItemChange]  # all items, by descending gain
+    changes: Sequence[ItemChange] = field(repr=False)  # all items, by descending gain
     # properties of the model, settings, commit and seed that differ: both values, by name
     differs: Mapping[str, tuple[object, object]]
 
@@ -154,6 +159,25 @@ def compare_runs(
             for metric in dict.fromkeys(metrics or (a["task"]["main_metric"],))
         ]
     )
+
+
+def query_texts(run: Path) -> dict[str, dict[str, str]]:
+    """Return the texts of queries by task and id, where their file is still what the run read."""
+    found = {}
+    for name, record in read_runs(run).items():
+        path = Path(str({**record["task"]}.get("path")))
+        if record["task"]["kind"] != "retrieval" or not path.exists():
+            continue
+        with suppress(SbertSearchError):  # of a run file, only the judgements are known
+            if sha256_of(queries_file(path)) in record["manifest"]["data_sha256"].values():
+                queries = read_queries(path) if path.is_dir() else _queries_of_pairs(path)
+                found[name] = {query.query_id: query.text for query in queries}
+    return found
+
+
+def _queries_of_pairs(path: Path) -> list[Query]:
+    _, queries, _ = collection_of_pairs(read_triplets(path, allow_pairs=True))
+    return queries
 
 
 def corrected_together(comparisons: Sequence[Comparison]) -> list[Comparison]:

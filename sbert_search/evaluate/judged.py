@@ -189,7 +189,7 @@ def _counts(run: Run, qrels: Qrels) -> dict[str, int]:
         "queries": len(qrels),
         "judgements": sum(map(len, qrels.values())),
         "queries without results": len(qrels.keys() - run.keys()),
-        "queries of the run without judgements": len(run.keys() - qrels.keys()),
+        "queries of the run left out, as not judged": len(run.keys() - qrels.keys()),
     }
 
 

@@ -7,7 +7,7 @@ import reprlib
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypedDict, TypeGuard, cast
@@ -80,11 +80,11 @@ class Evaluation:
 
     task: EvalTask
     scores: Mapping[str, float]
-    per_item: Mapping[str, Mapping[str, float]]
+    per_item: Mapping[str, Mapping[str, float]] = field(repr=False)
     counts: Mapping[str, int]  # of queries, documents, skipped pairs and so on
-    manifest: Manifest
+    manifest: Manifest = field(repr=False)
     # score of each document found, by query; None: no retrieval, no reranking
-    run: Run | None = None
+    run: Run | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.task.main_metric not in self.scores:

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from sbert_search.embed.hashing import HashingEmbedder
+from sbert_search.evaluate.judged import evaluate_run
 from sbert_search.evaluate.report import write_reports
 from sbert_search.evaluate.retrieval import evaluate_retrieval
 from sbert_search.evaluate.similarity import evaluate_sts
@@ -245,6 +246,26 @@ def test_two_runs_are_compared(data: Path) -> None:
     assert pictures == ["mini-nDCG-10.svg", "pairs-spearman.svg"]
     mixed = sbert_search("eval", "compare", "a", "b/mini.json", cwd=data)
     assert (mixed.code, "Only one of the two runs has pairs" in mixed.err) == (1, True)
+
+
+def test_changes_show_queries_while_their_file_is_the_same(tmp_path: Path) -> None:
+    rows = "query,positive\nwho mills the rye,a stone turns\nbread,bread is baked\n"
+    (tmp_path / "pairs.csv").write_text(rows)
+    for name, mode in (("a", "dense"), ("b", "lexical")):
+        options = ("--model", "hashing", "--mode", mode, "--out", name, "--quiet")
+        done = sbert_search("eval", "retrieval", "pairs.csv", *options, cwd=tmp_path)
+        assert done.code == 0, done.err
+    compare = ("eval", "compare", "a", "b", "--metric", "recall@100")
+    assert (
+        "most:\n    1 (1.000, 0.000) who mills the rye\n"
+        in sbert_search(*compare, cwd=tmp_path).out
+    )
+    (tmp_path / "pairs.csv").write_text(rows + "yeast,dough rises\n")
+    assert "most: 1 (1.000, 0.000)\n" in sbert_search(*compare, cwd=tmp_path).out
+    (tmp_path / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\n1\t2\t1\n")
+    judged = evaluate_run(tmp_path / "a" / "pairs.trec", tmp_path / "qrels.tsv").to_json()
+    (tmp_path / "run.json").write_text(judged)
+    assert sbert_search("eval", "compare", "run.json", "run.json", cwd=tmp_path).code == 0
 
 
 @pytest.mark.thorough

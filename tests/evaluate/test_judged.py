@@ -48,6 +48,8 @@ def test_pairs_are_judged_as_a_search_of_their_positives() -> None:
     assert 0 <= low <= found.main_score <= high <= 1
     assert str(found).startswith(f"nDCG@10 {found.main_score:.3f} ({low:.3f} to {high:.3f}), ")
     assert str(found).endswith("; 3 queries")
+    assert "per_item" not in repr(found)  # a prompt shows it, which may be of thousands of queries
+    assert "changes" not in repr(compare(found, found, draws=100))
 
 
 def test_files_frames_and_rows_give_the_same_figures(tmp_path: Path) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING
 
 import click
@@ -16,11 +17,12 @@ from sbert_search.cli.options.shared import index_embedder_options, model_option
 from sbert_search.config import to_mapping
 
 if TYPE_CHECKING:
-    from sbert_search.evaluate.comparison import Comparison
+    from sbert_search.evaluate.comparison import Comparison, ItemChange
 
 
 _SHOWN = 5  # number of gains, of losses and of the entries of a list to print
 MAX_DRAWS = 1_000_000  # more draws take minutes and hardly change an interval
+_WIDTH = 70  # characters of a query to print
 _RUN = click.Path(exists=True, path_type=Path)
 
 
@@ -129,7 +131,7 @@ def compare(
     and metrics that are compared.
     """
     from sbert_search.base.folders import require_apart
-    from sbert_search.evaluate.comparison import compare_runs
+    from sbert_search.evaluate.comparison import compare_runs, query_texts
 
     comparisons = compare_runs(run_a, run_b, metrics=metrics, draws=draws, seed=seed)
     if svg:
@@ -146,8 +148,9 @@ def compare(
     _show_settings(comparisons)
     columns = ["task", "metric", "A", "B", "B - A", "95 % interval", "p (Holm)"]
     show_table(columns, map(_row, comparisons))
+    texts = query_texts(run_b)
     for comparison in comparisons:
-        _show_changes(comparison)
+        _show_changes(comparison, texts.get(comparison.task, {}))
 
 
 def _plot_path(comparison: Comparison, folder: Path) -> Path:
@@ -195,12 +198,19 @@ def _shortened(value: object) -> object:
     return value
 
 
-def _show_changes(comparison: Comparison) -> None:
+def _show_changes(comparison: Comparison, texts: Mapping[str, str]) -> None:
+    """Print the largest gains and losses: if texts of queries are known, each on a line."""
     say(f"{comparison.task} {comparison.metric}: {_of_b(comparison.conclusion)}.")
     for title, changes in (("better", comparison.wins), ("worse", comparison.losses)):
-        shown = [f"{c.item} ({c.first:.3f}, {c.second:.3f})" for c in changes[:_SHOWN]]
-        most = f", most: {', '.join(shown)}" if shown else ""
-        say(f"  B is {title} on {len(changes)} of {len(comparison.changes)}{most}")
+        say(f"  B is {title} on {len(changes)} of {len(comparison.changes)}{_most(changes, texts)}")
+
+
+def _most(changes: Sequence[ItemChange], texts: Mapping[str, str]) -> str:
+    shown = {c.item: f"{c.item} ({c.first:.3f}, {c.second:.3f})" for c in changes[:_SHOWN]}
+    if not texts or not shown:
+        return f", most: {', '.join(shown.values())}" if shown else ""
+    known = {item: shorten(texts.get(item, ""), _WIDTH, placeholder=" ...") for item in shown}
+    return ", most:" + "".join(f"\n    {shown[item]} {known[item]}" for item in shown)
 
 
 def _of_b(conclusion: str) -> str:

@@ -7,6 +7,7 @@ import gc
 import json
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import cohere
@@ -18,9 +19,12 @@ from langchain_openai import OpenAIEmbeddings
 from llama_index.embeddings.openai import OpenAIEmbedding
 
 from sbert_search.embed.embedder import Embedder
+from sbert_search.index.index import Index
 from sbert_search.search.rerankers import Reranker
+from tests.cli.process import ROOT
 from tests.integrations.serving.conftest import TEXTS
-from tests.serve.live import Live
+from tests.models.tiny import tiny_classifier
+from tests.serve.live import Live, live_server
 
 # Some of these clients leave closing their connections to the garbage collector.
 pytestmark = [
@@ -28,6 +32,10 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 QUERY = "the red cat"
+RECORDED = [
+    json.loads(line)
+    for line in (ROOT / "eval/reports/clients/requests.jsonl").read_text("utf-8").splitlines()
+]
 DOCUMENTS = ["The cat sat on the mat.", "A dog ran far away.", "the red sun"]
 
 
@@ -36,6 +44,31 @@ def connections_closed_here() -> Iterator[None]:
     """Let the garbage collector close them before a test that fails because of warnings."""
     yield
     gc.collect()
+
+
+@pytest.fixture(scope="module")
+def doors(cross: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    """The server of eval/clients/run.py: an index, a model of each kind, and MCP."""
+    folder = tmp_path_factory.mktemp("doors")
+    Index.build([{"id": "cat", "text": "a cat"}], out=folder / "my.index").close()
+    tiny_classifier(folder / "of-classes").save(folder / "classes")
+    options = ("--rerank", cross, "--predict", folder / "classes", "--mcp")
+    with live_server(folder / "my.index", *options) as server:
+        yield server
+
+
+@pytest.mark.parametrize("client", dict.fromkeys(each["client"] for each in RECORDED))
+def test_every_recorded_request_is_answered_as_before(doors: Live, client: str) -> None:
+    """Which answers the newest client took, eval/clients/run.py found when it recorded them."""
+    for recorded in (each for each in RECORDED if each["client"] == client):
+        body = recorded.get("body")
+        answer = doors.ask(recorded["method"], recorded["path"], body)
+        assert (answer.status, recorded["path"]) == (recorded["status"], recorded["path"])
+        if "nope" in str(body):  # MCP's SDK of TypeScript refuses errors that have a result's form
+            refused = answer.json["result"]
+            assert refused["isError"]
+            assert "structuredContent" not in refused
+            assert "nope" in refused["content"][0]["text"]
 
 
 def same(vectors: Any, expected: Any) -> None:

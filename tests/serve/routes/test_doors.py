@@ -26,19 +26,25 @@ QUERY = "the red cat"
 
 
 @pytest.fixture(scope="module")
-def doors(models: Path) -> Iterator[Live]:
-    """A server with a model of each kind; the embedding model has prompts."""
-    folder = models / "prompted"
+def prompted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An embedding model that has prompts."""
+    folder = tmp_path_factory.mktemp("prompted")
     prompts = {"query": "red ", "document": "the "}
-    tiny_bi_encoder(models / "of-prompted", prompts=prompts).save(folder)
-    options = ("--embed", folder, "--rerank", models / "cross", "--predict", models / "classes")
+    tiny_bi_encoder(folder / "of-prompted", prompts=prompts).save(folder / "prompted")
+    return folder / "prompted"
+
+
+@pytest.fixture(scope="module")
+def doors(models: Path, prompted: Path) -> Iterator[Live]:
+    """A server with a model of each kind; the embedding model has prompts."""
+    options = ("--embed", prompted, "--rerank", models / "cross", "--predict", models / "classes")
     with live_server(*options, "--precision", "fp32", cwd=models) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
-def embedder(models: Path, doors: Live) -> Embedder:
-    return Embedder(models / "prompted", precision="fp32")
+def embedder(prompted: Path) -> Embedder:
+    return Embedder(prompted, precision="fp32")
 
 
 @pytest.mark.parametrize("recorded", CLIENTS, ids=lambda recorded: recorded["client"])
