@@ -149,8 +149,10 @@ CHILDREN = {"build": build, "search": search}
 
 def _ours(folder: Path) -> Answer:
     from sbert_search import Index
+    from sbert_search.base.memory import let_freed_memory_stay
     from sbert_search.index.lexical import bm25
 
+    let_freed_memory_stay()  # as `SearchEngine` does
     snapshot = Index.open(folder).store.snapshot
 
     def found(query: str) -> tuple[list[str], list[float]]:

@@ -57,11 +57,12 @@ term.
 
 _NO_DOCS = np.empty(0, np.int64)
 # Numbers of pairs. All were measured on 150,000 documents (benchmarks/bench_bm25.py).
-PRUNED_FROM = 1 << 15  # fewer are scored in less time than it takes to choose among them
+PRUNED_FROM = 3 << 14  # fewer are scored in less time than it takes to choose among them
 SAMPLED_UP_TO = 1 << 13  # of the rarest term; with more, choosing hardly pays
 LONG_FROM = 1 << 12  # of a term that is kept as a `LongTerm`
 BLOCK = 16  # a power of two
 
+FEW = 64  # documents of a segment for each pair: with more, no array of all documents is made
 SAMPLE = 64  # documents that are scored first
 _ROUNDED = 1 - 1e-9  # sums of the same gains in another order differ by less
 
@@ -273,10 +274,17 @@ def _scores(
     weights: list[float], by_term: TermPairs, norms: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Score the documents of a segment, (n_docs,); 0 if a document has none of the terms."""
-    pairs = np.concatenate(by_term)
-    docs, counts = pairs[:, 0].astype(np.intp), pairs[:, 1].astype(np.float64)
-    gains = np.repeat(weights, list(map(len, by_term))) * counts / (counts + norms[docs])
+    docs, gains = _all_gains(weights, by_term, norms)
     return np.asarray(np.bincount(docs, gains, minlength=len(norms)), np.float64)
+
+
+def _all_gains(
+    weights: list[float], by_term: TermPairs, norms: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the document of each pair, term by term, and what the pair adds to its score."""
+    pairs = np.concatenate(by_term)
+    docs, counts = pairs[:, 0].astype(np.int64), pairs[:, 1].astype(np.float64)
+    return docs, np.repeat(weights, list(map(len, by_term))) * counts / (counts + norms[docs])
 
 
 class _Lists:
@@ -312,10 +320,25 @@ class _Lists:
             n_needed = next(n for n, more in enumerate(rest) if more < floor or n == len(order))
             if 2 * sum(len(self._by_term[at]) for at in order[:n_needed]) < n_pairs:
                 return self._candidates(order, rest, n_needed, live, floor)
-        total = _scores(self._weights, self._by_term, self._norms)
-        docs = np.flatnonzero(total >= max(floor, _floor(total, self._by_term, live, k)))
-        docs = docs if live is None else docs[live[docs]]
-        return docs, total[docs]
+        if n_pairs * FEW < len(self._norms):
+            docs, score = self._all_few()
+        else:
+            total = _scores(self._weights, self._by_term, self._norms)
+            docs = np.flatnonzero(total >= max(floor, _floor(total, self._by_term, live, k)))
+            score = total[docs]
+        if live is not None:
+            docs, score = docs[live[docs]], score[live[docs]]
+        best = score >= max(floor, _kth_best(score, k))
+        return docs[best], score[best]
+
+    def _all_few(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return the documents with one of the terms, ascending, and their `_scores`."""
+        docs, gains = _all_gains(self._weights, self._by_term, self._norms)
+        order = docs.argsort(kind="stable")  # adds up in the order of the terms, as `_scores`
+        docs = docs[order]
+        is_new = np.diff(docs, prepend=-1) > 0
+        score = np.bincount(is_new.cumsum() - 1, gains[order])
+        return docs[is_new], np.asarray(score, np.float64)
 
     def scores_of(
         self, docs: NDArray[np.int64], known: Mapping[int, NDArray[np.float64]] | None = None
