@@ -114,7 +114,8 @@ class Boost:
     Attributes:
         column: A metadata column of numbers or of true (1) and false (0), or for ``recency`` of
             dates or times.
-        weight: Weight of the value; below 0, documents with a high value are lowered.
+        weight: Weight of the value; below 0, documents with a high value are lowered. If it adds
+            0.05 for a high value, unfitting candidates stay behind good hits.
         kind: ``log``: f is ln(1 + value), for counts such as views; values below 0 count as 0.
             ``linear``: f is the value itself. ``recency``: f is 0.5 ** (age / half-life), which is
             1 for a document of age 0 and 0.5 for a document as old as the half-life; a time in the
@@ -129,7 +130,7 @@ class Boost:
             another kind than ``recency``.
 
     Example:
-        >>> Boost.parse("published:recency:0.5:30").half_life_days
+        >>> Boost.parse("published:recency:0.05:30").half_life_days
         30.0
     """
 
@@ -176,7 +177,7 @@ class Boost:
         if match is None:
             raise QueryError(
                 f"{text!r} is not a boost; write COLUMN:log:WEIGHT, COLUMN:linear:WEIGHT or "
-                "COLUMN:recency:WEIGHT:DAYS, such as views:log:0.2 or published:recency:0.5:30."
+                "COLUMN:recency:WEIGHT:DAYS, such as views:log:0.01 or published:recency:0.05:30."
             )
         return cls(match["column"], weight, cast("BoostKind", match["kind"]), days)
 

@@ -483,7 +483,27 @@ class CorpusReader:
         self._changed_ids.add(doc_id)
         if (old := self._partial(doc_id)) is None:
             raise BadRow("a partial row, but the index has no document with this id", doc_id)
+        self._require_whole_parts(row, roles, old)
         return old
+
+    def _require_whole_parts(self, row: RawRow, roles: Roles, old: Document) -> None:
+        """Refuse a new value of a field of which the index made the text or title, without these.
+
+        The fields of a request have other names than those of the files of the build.
+        """
+        kept, title = self._stored, self._stored.title
+        of_text = ("text", kept.texts, roles.own_texts[0])
+        for part, names, own in (of_text, ("title", (title,) if title else (), roles.title)):
+            for name in set(names) - {*roles.text, roles.title}:
+                value = row.values.get(name)
+                is_new = value not in (None, "") and value != old.metadata.get(name)
+                if is_new and (own is None or is_blank(row.values, own)):
+                    joined = "joined from" if len(names) > 1 else "that of"
+                    raise BadRow(
+                        f"the {part} is {joined} {', '.join(map(repr, names))}; a partial row "
+                        f"with a new {name!r} has the new {part}, too, as {own!r}",
+                        old.doc_id,
+                    )
 
     def _report_files(self) -> None:
         """Warn of scanned pages of PDF files, and raise one error that names all bad files."""

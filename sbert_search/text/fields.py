@@ -127,6 +127,9 @@ class FieldNames:
                 "--text-field",
                 "Name the text field with --text-field.",
                 "Rename the text field to 'text'.",
+            ) + if_offered(
+                "--title-field",
+                " Several are joined: --text-field NAME,NAME. A title is named by --title-field.",
             )
             raise CorpusError(
                 f"{shown}: no text field among {', '.join(map(repr, names))}. {remedy}"

@@ -282,6 +282,27 @@ def test_a_removed_index_is_reported_once(folder: Path, capsys: pytest.CaptureFi
 
 
 @pytest.mark.thorough
+def test_a_change_of_a_column_that_is_also_text_needs_the_text(
+    tmp_path: Path, token_file: Path
+) -> None:
+    fields, row = FieldNames(text=("about", "brand")), {"about": "grinds", "brand": "Velora"}
+    folder = tmp_path / "shop.index"
+    source = [{"_id": "m", **row}]
+    Index.build(source, out=folder, model="hashing:24", fields=fields, metadata_fields=["brand"])
+    with live_server(folder, "--token-file", token_file, "--writable") as live:
+        change: dict[str, object] = {"id": "m", "metadata": {"brand": "Urbano"}}
+        refused = live.ask("PATCH", "/documents", {"documents": [change]}, SENT)
+        assert refused.status == 400
+        assert "the text is joined from 'about', 'brand'" in refused.json["error"]["message"]
+        change["text"] = "grinds\n\nUrbano"
+        done = live.ask("PATCH", "/documents", {"documents": [change]}, SENT)
+        assert done.json["replaced"] == 1
+    stored = Index.open(folder).get("m")
+    assert stored is not None
+    assert (stored.text, stored.metadata) == (change["text"], {"brand": "Urbano"})
+
+
+@pytest.mark.thorough
 def test_updates_are_on_disk_when_they_are_answered(folder: Path, token_file: Path) -> None:
     with live_server(folder, "--token-file", token_file, "--writable") as live:
 

@@ -56,8 +56,8 @@ boost_option: Decorator = click.option(
     "--boost",
     multiple=True,
     metavar="COLUMN:KIND:WEIGHT",
-    help="Raise documents by a number (log or linear) or by a date: views:log:0.2, or "
-    "published:recency:0.5:30, where 30 days halve the gain. Repeat it for several.",
+    help="Raise documents by a number (log or linear) or by a date: views:log:0.01, or "
+    "published:recency:0.05:30, where 30 days halve the gain. Repeat it for several.",
 )
 order_options = joined(
     boost_option,

@@ -197,8 +197,8 @@ class _Compiler:
             return self._is(node)
         if isinstance(node, exp.In) and node.args.get("field"):
             return self._contains(node)
-        if isinstance(node, exp.In) and node.expressions:
-            if not _is_column(node.this) and _is_column(node.expressions[0]):
+        if isinstance(node, exp.In):
+            if not _is_column(node.this) and any(map(_is_column, node.expressions[:1])):
                 self._refuse(
                     node.expressions[0], "write a list column without parentheses: 'x' IN tags"
                 )

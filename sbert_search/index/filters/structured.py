@@ -84,7 +84,7 @@ def _bound(text: str, values: Sequence[object]) -> str:
     if n_places != len(values):
         raise QueryError(
             f"The filter has {n_places} question marks and {len(values)} values; pass one value "
-            "for each. A question mark in quotes is a text."
+            "for each. The values of IN are one list. A question mark in quotes is a text."
         )
     rest: Iterator[object] = iter(values)
     return _PLACES.sub(lambda found: _parameter(next(rest)) if found["place"] else found[0], text)
@@ -95,8 +95,6 @@ def _parameter(value: object) -> str:
         return "NULL"
     if not isinstance(value, list | tuple):
         return literal(value)
-    if not value:
-        raise QueryError("The filter has an empty list of values; leave the condition out.")
     return f"({', '.join(map(literal, value))})"
 
 

@@ -296,6 +296,38 @@ def test_a_partial_row_keeps_a_text_of_several_fields_or_has_all_of_them() -> No
     assert [document.text for document in index] == ["BM-40\n\nDrill\n\nbores"]
 
 
+def test_a_partial_row_under_other_field_names_brings_the_text_that_it_changes() -> None:
+    fields = FieldNames(id="sku", title="name", text=("about", "brand"))
+    row = {"sku": "M4", "name": "Mill", "about": "grinds", "brand": "Velora", "stock": 1}
+    columns = ["name", "brand", "stock"]
+    index = Index.build([row], model="hashing:24", fields=fields, metadata_fields=columns)
+
+    def change(**values: object) -> dict[str, object]:
+        own = FieldNames(id="_id", title="title", text="text")  # as in requests to a server
+        rows = [{"_id": "M4", "title": "", "text": "", **values}]
+        index.upsert(rows, partial=True, fields=own, metadata_fields=None)
+        (document,) = index
+        return {"title": document.title, "text": document.text, **document.metadata}
+
+    whole = {"title": "Mill", "text": "grinds\n\nVelora", "name": "Mill", "brand": "Velora"}
+    assert change(stock=2) == {**whole, "stock": 2}
+    assert change(brand="Velora", name=None, about="", stock=3) == {**whole, "stock": 3}
+    for values, message in (
+        ({"brand": "Urbano"}, "text is joined from 'about', 'brand'; a partial row with a new 'br"),
+        ({"about": "mills"}, "with a new 'about' has the new text, too, as 'text'"),
+        ({"name": "Drill"}, "title is that of 'name'; .* has the new title, too, as 'title'"),
+        ({"name": "Drill", "text": "bores"}, "title is that of 'name'"),
+    ):
+        with pytest.raises(CorpusError, match=message):
+            change(stock=9, **values)
+    assert change(brand="Urbano", text="grinds\n\nUrbano") == {
+        **whole,
+        "text": "grinds\n\nUrbano",
+        "brand": "Urbano",
+        "stock": 3,
+    }
+
+
 @pytest.mark.parametrize(
     ("rows", "match"),
     [
