@@ -31,7 +31,9 @@ class Document:
         text: The body; may be empty if there is a title.
         title: The title, or "".
         metadata: Typed values by column name; search filters can use them.
-        source: Where the document was read: ``file:line`` or ``file:row group 3:row 17``.
+        source: Where the document was read: ``file:line`` or ``file:row group 3:row 17``. If a
+            partial update has changed a document that is a file or a page, the hash of the file
+            follows.
         fingerprint: For a document that is a whole file, or a page of a PDF: a hash computed from
             the bytes of the file. An index compares this hash and not the document, so a file
             counts as unchanged if only its modification time has changed. None: the document is a

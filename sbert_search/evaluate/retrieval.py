@@ -35,6 +35,7 @@ from sbert_search.search.engine import SearchEngine
 from sbert_search.search.fusion import fuse
 from sbert_search.search.options import MAX_RERANK_DEPTH, Fusion, SearchOptions
 from sbert_search.search.ordering import PairScorer
+from sbert_search.search.queries import pages_of_file
 from sbert_search.text.formats.rows import excerpt
 from sbert_search.text.labelled.pairs import read_triplets
 from sbert_search.text.labelled.records import Triplet
@@ -208,6 +209,7 @@ def _warn_of_absent(index: Index, qrels: Qrels, where: Where | None) -> None:
                 f"{n:,} of {len(qrels):,} queries have relevant documents that {cause}, "
                 f"{len(absent):,} in all: {', '.join([*absent][:3])}"
                 f"{', ...' if len(absent) > 3 else ''}; their scores are lower for it."
+                f"{pages_of_file(index.state, next(iter(absent)))}"
             )
 
 

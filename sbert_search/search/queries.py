@@ -251,7 +251,8 @@ def example_query(
     if (rows < 0).any():
         absent = doc_ids[int(np.argmax(rows < 0))]
         shown = f"{snapshot.path} holds no document with the id {absent!r}."
-        raise QueryError(f"{shown}{_its_pages(snapshot, absent)}")
+        pages = pages_of_file(snapshot, absent)
+        raise QueryError(f"{shown}{pages and f'{pages} Name one or several.'}")
     row_of = dict(zip(doc_ids, rows.tolist(), strict=True))
     positive = _mean(snapshot, like, row_of)
     query = positive + (positive - _mean(snapshot, unlike, row_of)) if unlike else positive
@@ -260,14 +261,14 @@ def example_query(
     return query.astype(np.float32), doc_ids
 
 
-def _its_pages(snapshot: Snapshot, file: str) -> str:
-    """Name the ids of the pages of a PDF file; "": the index has none."""
+def pages_of_file(snapshot: Snapshot, file: str) -> str:
+    """Return a sentence with the ids of the pages of a PDF file; "": the index has none."""
     pages = [f"{file}{PAGE_MARK}{number}" for number in range(1, 1000)]
     found = [
         repr(page) for page, row in zip(pages, snapshot.lookup(pages), strict=True) if row >= 0
     ]
     ids = " ... ".join(found[:: max(1, len(found) - 1)])
-    return f" Each page of it is a document: {ids}. Name one or several." if found else ""
+    return f" Each page of it is a document: {ids}." if found else ""
 
 
 def _as_list(examples: Examples) -> list[Example]:

@@ -135,7 +135,8 @@ class CorpusReader:
             name that detection may find, and a row may lack a stored vector; a model then embeds
             its text.
         partial: Returns the document with an id. A row then changes this document: it must have an
-            id, and fields that it lacks, or leaves blank, keep their values. None: rows are whole.
+            id, and fields that it lacks, or leaves blank, keep their values, as does the source
+            unless it is "". None: rows are whole.
     """
 
     def __init__(
@@ -462,13 +463,15 @@ class CorpusReader:
             return bad.at(row.source)
         except NewColumnError as error:  # the survey saw all columns, so the file has changed
             raise _changed(plan.file) from error
-        text, title = parts.text, parts.title
+        text, title, source = parts.text, parts.title, row.source
         if old is not None:
             if is_blank(row.values, plan.roles.own_texts[0]):
                 text = old.text
             title = title or old.title
             metadata = {**old.metadata, **{n: v for n, v in metadata.items() if v != ""}}
-        return Document(parts.doc_id, text, title, metadata, row.source, row.fingerprint), vector
+            if row.fingerprint is None:  # else the row is the file itself
+                source = old.source or source
+        return Document(parts.doc_id, text, title, metadata, source, row.fingerprint), vector
 
     def _before_change(self, doc_id: str, row: RawRow, roles: Roles) -> Document | None:
         """Return the document that a partial row changes; None: rows are whole."""

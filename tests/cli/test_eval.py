@@ -92,6 +92,20 @@ def test_retrieval_takes_options_of_the_search_and_names_absent_documents(data: 
     assert "documents that the filter leaves out, 2 in all: 3, 2; their scores" in done.err
 
 
+def test_retrieval_names_the_pages_of_judged_files(data: Path) -> None:
+    index = Index.build(
+        [{"_id": f"moon.pdf#page={n}", "text": "moon"} for n in (2, 3)], model="hashing"
+    )
+    (data / "mini" / "qrels" / "test.tsv").write_text(
+        "query-id\tcorpus-id\tscore\nq\tmoon.pdf\t1\n"
+    )
+    (data / "mini" / "queries.jsonl").write_text('{"_id": "q", "text": "moon"}\n')
+    index.backup(data / "pages.index")
+    done = sbert_search("eval", "retrieval", data / "mini", "--index", data / "pages.index")
+    pages = "'moon.pdf#page=2' ... 'moon.pdf#page=3'."
+    assert f"their scores are lower for it. Each page of it is a document: {pages}" in done.err
+
+
 def test_examples_of_fewer_tokens_than_possible_are_wrong_usage() -> None:
     done = sbert_search("eval", "mlm", "text.txt", "--model", "m", "--max-len", "7")
     assert (done.code, "7 is not in the range x>=8" in done.err) == (2, True), done.err

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.base.progress import note, progress
+from sbert_search.base.progress import note, progress, warn
 from sbert_search.config import from_mapping
 from sbert_search.embed.pipeline import EmbeddedBatch
 from sbert_search.embed.protocol import TextEmbedder
@@ -28,6 +28,7 @@ from sbert_search.index.building.ingest import (
     KeepsPassages,
     cuts_stay,
     ingest,
+    listed,
     note_columns,
     require_memory,
 )
@@ -207,6 +208,11 @@ def sync_folder(
     store.refresh()
     changes = _Changes(scan, settings, store.snapshot)
     report = replace(changes.report(dry_run=dry_run), documents=store.snapshot.n_docs)
+    if lost := changes.lost:
+        warn(
+            "Values that partial updates gave to documents of changed or moved files are lost: "
+            f"{listed(lost)}. Repeat these updates."
+        )
     root = str(scan.source.root)
     is_known = _is_recorded(store.snapshot.manifest.build, settings, root)
     if dry_run or (is_known and not (report.changes or changes.found or changes.lists_more)):
@@ -246,8 +252,8 @@ def sync_folder(
             )
         writer.delete(_doomed(writer, scan, report.deleted, changes.found))
         settle(writer)
-        listed = _list_failures(writer.path, changes.failures())
-    rejects_file = listed if report.failed else None
+        all_failures = _list_failures(writer.path, changes.failures())
+    rejects_file = all_failures if report.failed else None
     return replace(report, documents=store.snapshot.n_docs, rejects_file=rejects_file)
 
 
@@ -371,6 +377,13 @@ class _Changes:
             failed_before={path: reject.reason for path, reject in self._before.items()},
             dry_run=dry_run,
         )
+
+    @property
+    def lost(self) -> list[str]:
+        """Paths of changed and moved files whose documents have values of partial updates."""
+        moved = {self._stored_as.get(self._scan.prints[path]) for path in self._new}
+        replaced = self.found.intersection(self._changed)
+        return sorted(self._stored.updated & (replaced | moved.intersection(self._gone)))
 
     @property
     def lists_more(self) -> bool:

@@ -7,6 +7,7 @@ operating system does not notify a program of changes that another machine makes
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ import numpy as np
 
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.columns import PREFIX
-from sbert_search.records import PAGE_MARK
+from sbert_search.records import PAGE_MARK, Document
 from sbert_search.text.formats.files import list_files
 from sbert_search.text.formats.rows import printable
 
@@ -29,6 +30,7 @@ class StoredFiles:
 
     # By path: content hash of each document of the file, by id.
     contents: dict[str, dict[str, int]] = field(default_factory=dict)
+    updated: set[str] = field(default_factory=set)  # paths whose documents partial updates changed
     # Paths of files in the folder that are also ids of documents from other sources; the files must
     # not replace these documents.
     taken: set[str] = field(default_factory=set)
@@ -51,7 +53,10 @@ def stored_files(snapshot: Snapshot, below: str, wanted: Collection[str]) -> Sto
         if path is None or not _is_of_file(doc_id, path, source):
             found.taken.update(each for each in (whole, doc_id) if each in wanted)
         elif not below or path.startswith(f"{below}/"):
-            found.contents.setdefault(path, {})[doc_id] = content
+            mark = _MARK.search(source)
+            found.contents.setdefault(path, {})[doc_id] = int(mark[1], 16) if mark else content
+            if mark:
+                found.updated.add(path)
     return found
 
 
@@ -59,6 +64,19 @@ def ids_of_files(snapshot: Snapshot) -> set[str]:
     """Return the ids of the documents that are files or pages, of the root or of other folders."""
     documents = _documents(snapshot)
     return {doc_id for doc_id, path, source, _ in documents if path and _is_read_from(path, source)}
+
+
+# After a partial update, the content hash of a document is that of its values, and no longer that
+# of its file, which then stands at the end of the source.
+_MARK = re.compile(" ([0-9a-f]{16})$")
+
+
+def source_after_update(document: Document, content: int) -> str:
+    """Return the source of a document after a partial update; "": it was not read from a file."""
+    path, source = document.metadata.get(PATH), document.source
+    if not (isinstance(path, str) and _is_read_from(path, source)):
+        return ""
+    return source if _MARK.search(source) else f"{source} {content:016x}"
 
 
 def _is_of_file(doc_id: str, path: str, source: str) -> bool:

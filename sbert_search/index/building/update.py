@@ -56,8 +56,8 @@ from sbert_search.index.building.sync import (
     scan_folder,
     sync_folder,
 )
-from sbert_search.index.building.synced_files import ids_of_files
-from sbert_search.index.documents import first_rows, get_document
+from sbert_search.index.building.synced_files import ids_of_files, source_after_update
+from sbert_search.index.documents import first_rows
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.ids import hash_contents
 from sbert_search.index.writer import IndexWriter
@@ -216,8 +216,12 @@ def _reader_of(
 
 
 def _document_of(index: Index, doc_id: str) -> Document | None:
-    """Read a document of the state that the index has now, which a writer may have changed."""
-    return get_document(index.state, doc_id)
+    """Read a document, with its later source, of the state that a writer may have changed."""
+    rows, contents = index.state.find([doc_id])
+    if rows[0] < 0:
+        return None
+    document = index.state.fetch(rows)[0].document
+    return replace(document, source=source_after_update(document, int(contents[0])))
 
 
 def sync_table(

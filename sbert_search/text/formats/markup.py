@@ -382,6 +382,10 @@ _BROKEN = re.compile(
     r"(?!(?:and|or|to|und|oder|bis|sowie)\b)(?=([a-z\u00df-\u00ff][^\W\d_]*))"
 )
 _WORD = re.compile(r"\w+(?:[\u2010-]\w+)*")
+_NUMERAL = re.compile(
+    r"(?:twen|thir|for|fif|six|seven|eigh|nine)ty-(?:one|two|three|four|five|six|seven|eight|nine|"
+    r"first|second|third|fourth|fifth|sixth|seventh|eighth|ninth)"
+)
 # Words inside a chain such as signal-to-noise.
 _LINKS = frozenset(["a", "and", "by", "for", "in", "of", "on", "or", "the", "to", "und", "zu"])
 _NUMBER = re.compile(r"[0-9]{1,9}")
@@ -397,6 +401,7 @@ _NO_TITLE = re.compile(  # what programs write if the author gave no title
 )
 _NO_AUTHOR = ("", "anonymous", "unknown")
 NO_TEXT = "no page has text; a scanned PDF needs text recognition (OCR) first"
+_HTML = (b"<!doctype html", b"<html")  # a page of a login or an error that was saved as PDF
 
 
 class Pdf:
@@ -412,6 +417,8 @@ class Pdf:
             from pypdf import PdfReader
         except ImportError:
             raise BadRow(f"a PDF file needs pypdf: {install()}") from None
+        if data[:_MAX_STAMP_CHARS].lstrip(b"\xef\xbb\xbf\t\n\f\r ")[:14].lower().startswith(_HTML):
+            raise BadRow("this is an HTML page and no PDF file; download the file again")
         with _pypdf("the PDF file"):
             self._reader = PdfReader(io.BytesIO(data))
             if self._reader.is_encrypted and not self._reader.decrypt(""):
@@ -473,6 +480,7 @@ def _without_running_lines(pages: Mapping[int, str]) -> dict[int, str]:
     last goes up with the pages; so the rows of a table that a page end cuts are none.
     """
     lines = {n: text.split("\n") for n, text in pages.items() if text}
+    _drop_counting_lines(lines)
     n_pages = Counter(n % 2 for n in lines)
     for edge in (0, -1):
         for _ in range(_MAX_RUNNING_LINES):
@@ -491,6 +499,24 @@ def _without_running_lines(pages: Mapping[int, str]) -> dict[int, str]:
     return left if any(left.values()) else dict(pages)
 
 
+def _drop_counting_lines(lines: dict[int, list[str]]) -> None:
+    """Delete lines near an edge that are equal on every page but for a number that counts pages.
+
+    Other running lines may stand between them and the edge, as on a first page with its own header.
+    """
+
+    def keys(n: int, at: int) -> set[Hashable]:
+        line, below = lines[n][at], len(lines[n]) - 1 - at
+        is_far = min(at, below) >= _MAX_RUNNING_LINES or len(line) > _MAX_RUNNING_CHARS
+        found = [] if is_far else [*_NUMBER.finditer(line)]
+        return {(line[: m.start()], line[m.end() :], int(m[0]) - n) for m in found[:1] + found[-1:]}
+
+    of_pages = [{key for at in range(len(own)) for key in keys(n, at)} for n, own in lines.items()]
+    every = set.intersection(*of_pages) if len(lines) > 2 else set()
+    for n, own in lines.items():
+        lines[n] = [line for at, line in enumerate(own) if not every & keys(n, at)]
+
+
 def _running_keys(line: str, number: int) -> set[Hashable]:
     """Return what a line of the page ``number`` has in common with such lines of other pages."""
     line = line.strip()
@@ -506,7 +532,8 @@ def _joined(pages: Mapping[int, str]) -> dict[int, str]:
 
     That the pages have the word in one line tells which. If they have it with and without a hyphen
     equally often, mostly never, the hyphen stays before a word of the pages if the first part has a
-    hyphen elsewhere (two-dimensional, two-way), or in a chain of words (state-of-the-art).
+    hyphen elsewhere (two-dimensional, two-way), or in a chain of words (state-of-the-art). In a
+    number (thirty-one) it always stays.
     """
     written: Counter[str] = Counter()  # words that no line end splits; nouns of German are capital
     for text in pages.values():
@@ -524,9 +551,9 @@ def _joined(pages: Mapping[int, str]) -> dict[int, str]:
         left, right = broken.groups()
         word = left.casefold()
         plain, hyphenated = known[f"{word}{right}"], known[f"{word}-{right}"]
-        keep = hyphenated > plain
-        if plain == hyphenated:
-            last = word.rpartition("-")[2]
+        last = word.rpartition("-")[2]
+        keep = hyphenated > plain or bool(_NUMERAL.fullmatch(f"{last}-{right}"))
+        if plain == hyphenated and not keep:
             chain = "-" in word and (last in known or last in _LINKS)
             keep = chain or (right in written and ("-" in left or word in starts))
         return f"{left}-" if keep else left

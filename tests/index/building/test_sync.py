@@ -22,7 +22,7 @@ from sbert_search.records import RowCounts
 from sbert_search.text.documents import FieldNames
 from tests.index.building.test_ingest import stop_after
 from tests.index.building.test_model_check import SameEngine
-from tests.index.building.test_updates import passages
+from tests.index.building.test_updates import UNOPENED, passages
 from tests.text.formats.test_pdf import make_pdf
 
 Write = Callable[..., None]
@@ -410,3 +410,69 @@ def test_pages_are_read_again_when_their_menus_are_left_out(notes: Path) -> None
     kept = Index.build(notes, out=notes.with_name("kept"), model="hashing", html="main")
     assert kept.sync(notes).changes == 0  # the index keeps the setting
     assert texts(kept) == texts(index)
+
+
+def enriched(index: Index, *doc_ids: str) -> None:
+    """Add a column to documents of files, as from a list of references."""
+    feed = [{"_id": doc_id, "year": 2021} for doc_id in doc_ids]
+    for again in False, True:
+        report = index.upsert(feed, partial=True, model=UNOPENED)
+        assert report.counts.duplicate == again * len(doc_ids)
+
+
+def years(index: Index) -> set[str]:
+    return {document.doc_id for document in index.documents("year = 2021")}
+
+
+@pytest.mark.parametrize("n_shards", [None, 2])
+def test_a_sync_knows_the_files_of_documents_that_partial_updates_changed(
+    notes: Path, n_shards: int | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (notes / "c.pdf").write_bytes(make_pdf(["a tide", "a wave", "a dune"]))
+    out = notes.with_name("index")
+    index = Index.build(notes, out=out, model="hashing", n_shards=n_shards)
+    ids = {"a.md", "sub/README.md", "sub/b.txt", "c.pdf#page=2", "c.pdf#page=3"}
+    enriched(index, *ids)
+    index.upsert([{"_id": "README.md", "text": "Corrected"}], partial=True)
+    index.upsert([{"_id": "a.md", "path": "a.md", "note": "read"}], partial=True)  # a second one
+    assert done(index.sync(notes, model="none")) == (set(), set(), set(), 5)
+    assert (years(index), texts(index)["README.md"]) == (ids, "Corrected")
+    assert capsys.readouterr().err.count("are lost") == 0
+
+    write(notes, {"a.md": "sun", "sub/b.txt": None})
+    (notes / "c.pdf").write_bytes(make_pdf(["a tide", "a lake"]))
+    (notes / "sub" / "README.md").rename(notes / "moved.md")
+    assert sync(index, notes, dry_run=True).replaced == ("a.md", "c.pdf")
+    assert "files are lost: a.md, c.pdf, sub/README.md. Repeat" in capsys.readouterr().err
+    report = sync(index, notes)
+    deleted = {"sub/b.txt", "sub/README.md"}
+    assert done(report) == ({"moved.md"}, {"a.md", "c.pdf"}, deleted, 1)
+    assert not report.failed
+    assert "files are lost: a.md, c.pdf, sub/README.md. Repeat" in capsys.readouterr().err
+    assert years(index) == set()
+    assert sorted(texts(index)) == [
+        "README.md", "a.md", "c.pdf#page=1", "c.pdf#page=2", "moved.md"
+    ]  # fmt: skip
+    assert done(sync(index, notes)) == (set(), set(), set(), 4)
+    assert index.check().problems == ()
+
+
+@pytest.mark.parametrize("n_shards", [None, 2])
+def test_what_partial_updates_changed_survives_upkeep(notes: Path, n_shards: int | None) -> None:
+    out = notes.with_name("index")
+    index = Index.build(notes, out=out, model="hashing", n_shards=n_shards)
+    enriched(index, "a.md", "sub/b.txt")
+    index.migrate("hashing:40")
+    index.compact()
+    index.repair()
+    index.backup(notes.with_name("copy"))
+    for each in index, Index.open(notes.with_name("copy")):
+        assert done(each.sync(notes, model="none")) == (set(), set(), set(), 4)
+        assert years(each) == {"a.md", "sub/b.txt"}
+    table = notes.with_name("rows.csv")
+    table.write_text("id,text\nr,a row\n")
+    index.sync(table)  # deletes the documents that the table lacks, but no files
+    assert texts(index).keys() >= {"r", "a.md", "sub/b.txt"}
+    assert index.upsert(notes, partial=True, model=UNOPENED).counts.replaced == 2
+    assert years(index) == {"a.md", "sub/b.txt"}
+    assert done(index.sync(notes, model="none")) == (set(), set(), set(), 4)

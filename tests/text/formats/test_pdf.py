@@ -122,6 +122,9 @@ def test_words_that_a_line_end_splits_are_joined(tmp_path: Path) -> None:
         (["signal-to-", "noise"], "A ratio.", "signal-to-noise"),
         (["self-organi-", "zation"], "the", "self-organization"),
         (["iden-", "tifi-", "cation"], "the", "identification"),
+        (["Thirty-", "one percent"], "thirtyone", "Thirty-one percent"),
+        (["the one-hundred-forty-", "second of"], "the", "the one-hundred-forty-second of"),
+        (["some twenty-", "somethings"], "the", "some twentysomethings"),
         (["pre-", "and post-war"], "the", "pre-\nand post-war"),
         (["Der Wasser-", "stoff"], "Der Stoff, das Wasser-Gemisch.", "Der Wasserstoff"),
         (["die Nord-", "see"], "Die Nordsee, die See.", "die Nordsee"),
@@ -154,6 +157,17 @@ def test_running_headers_footers_and_page_numbers_are_left_out(tmp_path: Path) -
     )
 
 
+def test_a_footer_is_left_out_below_a_header_that_the_first_page_lacks(tmp_path: Path) -> None:
+    heads = ["Journal of Coasts", "Brandt et al.", "Brandt et al."]  # first in the file, as of Word
+    both = [*zip(heads, ["Tides rise.", "Sand drifts.", "Wind blows."], strict=True)]
+    pages = [(head, f"{n} (c) 2014", body) for n, (head, body) in enumerate(both, 1)]
+    assert texts_of(tmp_path, *[page_of(*page) for page in pages]) == [
+        f"{head}\n{body}" for head, body in both
+    ]
+    last = [(body, "text", f"{n} (c) 2014", f"note {body}") for n, (_, _, body) in enumerate(pages)]
+    assert "2014" not in "".join(texts_of(tmp_path, *[page_of(*page) for page in last]))
+
+
 @pytest.mark.parametrize(
     "pages",
     [
@@ -165,6 +179,21 @@ def test_running_headers_footers_and_page_numbers_are_left_out(tmp_path: Path) -
         ],
         [page_of("5.1", "a"), page_of("3.9", "b"), page_of("7.2", "c")],  # rows of a table
         ["Slide 1", "Slide 2", "Slide 3"],  # nothing else
+        [  # rows of a table with other numbers
+            page_of("a", "Room 1 costs 9 a day", "b"),
+            page_of("c", "Room 2 costs 12 a day", "d"),
+            page_of("e", "Room 3 costs 10 a day", "f"),
+        ],
+        [
+            page_of(*(w * n for w in "abcd"), f"Task {n}", *(w * n for w in "efgh"))
+            for n in (1, 2, 3)
+        ],
+        [  # not on every page
+            page_of("a", "Task 1", "b"),
+            page_of("c", "Task 2", "d"),
+            page_of("e", "Task 3", "f"),
+            page_of("g", "h"),
+        ],
         [page_of("a", "Coasts", "b"), page_of("c", "Coasts", "d"), page_of("e", "Coasts", "f")],
     ],
 )
@@ -241,6 +270,11 @@ def test_the_pages_before_a_damaged_one_are_kept(tmp_path: Path) -> None:
     ("data", "reason"),
     [
         (b"no PDF at all", "the PDF file cannot be read"),
+        (
+            b"\xef\xbb\xbf\r\n<!DOCTYPE html><title>Log in</title>",
+            "this is an HTML page and no PDF file;",
+        ),
+        (b"<HTML lang='en'><p>moved</p>", "this is an HTML page and no PDF file;"),
         (b"", None),
         (make_pdf(PAGES)[:200], "the PDF file cannot be read"),
         (b"%PDF-1.4\n" + b"[" * 100_000, "the PDF file cannot be read"),
@@ -333,4 +367,4 @@ def test_the_version_of_the_extraction_is_raised_with_what_is_extracted(tmp_path
     (tmp_path / "e.pdf").write_bytes(make_pdf(["iden-) Tj 0 -14 Td (tifier"], "untitled"))
     found = [(d.title, d.text, d.metadata.get("tags")) for d in read_all(tmp_path)[0]]
     digest = xxhash.xxh3_64_hexdigest(repr(found).encode())
-    assert (files._EXTRACTION, digest) == (5, "be593cbd05bae5e2"), found
+    assert (files._EXTRACTION, digest) == (6, "be593cbd05bae5e2"), found
