@@ -396,7 +396,7 @@ def _answer(
         never = _why_never(engine.index) if by_words else ""
         note(never or f"No document {' and '.join(why)}.")
     with suppress(NoLexicalData):
-        if query and (corrected := engine.suggest(query)):
+        if query and (corrected := engine.suggest(query, fuzzy=options.fuzzy)):
             note(f"Did you mean: {corrected}")
 
 

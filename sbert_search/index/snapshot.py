@@ -504,7 +504,7 @@ class Snapshot:
                 f"{self.path} does not list its words, because a file is damaged; "
                 f"`sbert-search index repair {self.path}` makes the list."
             )
-        return Vocabulary(known)
+        return Vocabulary(known, self.manifest.lexical.language)
 
     def words(self, index: int) -> WordList | None:
         """Return the words of a segment; None if its word list is absent or damaged."""

@@ -504,8 +504,12 @@ class SearchEngine:
         options = self._options(None, None, cast("SearchKeywords", keywords))
         return matching_marks(snapshot, query, options.for_index(snapshot))
 
-    def suggest(self, query: str) -> str | None:
+    def suggest(self, query: str, *, fuzzy: int = 0) -> str | None:
         """Correct misspelt words of a query by words of the index; needs no model.
+
+        Args:
+            query: The text.
+            fuzzy: Edits of a fuzzy search, which needs no corrections that it finds by itself.
 
         Returns:
             The corrected query, or None if nothing seems misspelt or the index has no similar word.
@@ -519,7 +523,7 @@ class SearchEngine:
 
         require_queries([query])
         with self._turns:
-            return suggest(self._state(), query)
+            return suggest(self._state(), query, fuzzy)
 
     def similar(
         self,

@@ -97,7 +97,7 @@ def near_words(snapshot: Snapshot, edits: int) -> NearWords:
     return near
 
 
-def suggest(snapshot: Snapshot, query: str) -> str | None:
+def suggest(snapshot: Snapshot, query: str, fuzzy: int = 0) -> str | None:
     """Replace words of a query that seem misspelt with similar words of the index; None: no change.
 
     A word seems misspelt if no live document contains it in any inflection. It also seems misspelt
@@ -109,13 +109,18 @@ def suggest(snapshot: Snapshot, query: str) -> str | None:
     begins or that begins it, which is an inflection or a compound. But if another word is replaced,
     such a word becomes the form of its stem that the index has, or a word one edit away.
 
-    If a word that no document contains cannot be corrected, nothing is suggested.
+    If a word that no document contains cannot be corrected, nothing is suggested. Nor is anything
+    if a search with ``fuzzy`` edits finds all corrections by itself.
     """
     text = unicodedata.normalize("NFC", query)
     spans = list(word_spans(text))
     words = [text[start:end] for start, end in spans]
     corrected = [_corrected(snapshot, word) for word in words]
-    if all(other in (word, None) for word, other in zip(words, corrected, strict=True)):
+    found = near_words(snapshot, fuzzy)
+    if all(
+        other in (word, None) or folded(other) in dict(found(folded(word)))
+        for word, other in zip(words, corrected, strict=True)
+    ):
         return None
     parts, after = "", 0
     for (start, end), word, other in zip(spans, words, corrected, strict=True):

@@ -143,7 +143,8 @@ class ServedIndex:
             about = keywords_of(options, MatchKeywords)
             total = self.engine.count(query, group_by=options.group_by, **about)
             with suppress(NoLexicalData):  # also if a list of words is damaged
-                return total, None if query is None else self.engine.suggest(query)
+                if query is not None:
+                    return total, self.engine.suggest(query, fuzzy=options.fuzzy)
             return total, None
 
         return await self._read(read)

@@ -122,6 +122,7 @@ def test_misspelt_words_are_corrected_on_stderr_and_found_if_asked(index: Path) 
     lexical = ("search", index, "+yeats", "--mode", "lexical", "--json")
     assert sbert_search(*lexical).records == []
     assert [hit["doc_id"] for hit in sbert_search(*lexical, "--fuzzy", "1").records] == ["bread"]
+    assert "Did you mean" not in sbert_search(*lexical, "--fuzzy", "1").err
     assert sbert_search(*lexical, "--fuzzy", "3").code == 2
     for query, code in (("+yeats", 0), ("yeats", 2), ("yeats -mill", 2)):
         done = sbert_search("search", index, query, "--mode", "dense", "--fuzzy", "1")

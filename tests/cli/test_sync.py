@@ -401,3 +401,24 @@ def test_a_watch_never_makes_an_index_in_place_of_one_that_is_away(
     assert places.n_steps == 60, done.exception
     assert places.n_checked >= 5
     assert "The watch goes on when there is one again." in done.output
+
+
+def test_a_dry_run_with_a_table_warns_and_refuses_as_the_sync_does(tmp_path: Path) -> None:
+    table, index = tmp_path / "faq.csv", tmp_path / "faq.index"
+
+    def synced(text: str, *options: str) -> Done:
+        table.write_text(text)
+        return sbert_search("index", "sync", index, table, *options, env=HASHING)
+
+    first = "id;text;day\n1;a mill;2024\n2;a lamp;2025\n3;a river;2023\n"
+    done = synced(first)
+    assert (done.code, f"--out {index} --id-field NAME" in done.err) == (1, True)
+    assert sbert_search("index", "build", table, "--out", index, env=HASHING).code == 0
+    for options in (("--dry-run",), ()):
+        assert synced("sep=;\n" + first + ";;\n", *options).out.count("unchanged 3") == 1
+        done = synced("id;text;day\n1;a mill;2024\n;;\n", *options)
+        assert (done.code, "delete 2 of 3 documents" in done.err) == (1, True)
+        done = synced(first.replace("day", "date"), "--new-columns", "error", *options)
+        assert (done.code, "They are refused" in done.err) == (1, True)
+        done = synced(first.replace("day", "date"), *options)
+        assert (done.code, done.err.count("3 documents lose values. --new-columns error")) == (0, 1)

@@ -215,6 +215,14 @@ def test_suggestions(spelling: SearchEngine, query: str, suggested: str | None) 
     assert spelling.suggest(query) == suggested
 
 
+def test_nothing_is_suggested_that_a_fuzzy_search_finds(spelling: SearchEngine) -> None:
+    found = {n: spelling.suggest("vacine pump", fuzzy=n) for n in (0, 1)}
+    assert found == {0: "vaccine pump", 1: None}
+    assert spelling.suggest("vaxcinee", fuzzy=1) == "vaccine"  # two edits
+    assert spelling.suggest("vacine vaxcinee", fuzzy=1) == "vaccine vaccine"
+    assert spelling.suggest("vaxcinee", fuzzy=2) is None
+
+
 @pytest.mark.usefixtures("one_thread")
 def test_a_word_that_the_model_knows_is_not_misspelt(tmp_path: Path) -> None:
     model = saved(tmp_path)  # its tokenizer has the token "slept"

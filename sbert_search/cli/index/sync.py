@@ -49,7 +49,7 @@ def _as_path(ctx: click.Context, param: click.Parameter, text: str) -> Path:
 
 @click.command()
 @click.argument("path", metavar="INDEX", type=click.Path(path_type=Path))
-@click.argument("folder", metavar="FOLDER", callback=_as_path)
+@click.argument("folder", metavar="FOLDER|TABLE", callback=_as_path)
 @click.option("--dry-run", is_flag=True, help="List what would be done, and write nothing.")
 @click.option(
     "--watch", is_flag=True, help="Keep running and sync after each change, until Ctrl-C."
@@ -201,10 +201,10 @@ class _Sync:
 
         options = self._ctx.params
         if is_table(self._folder):
+            build = ["sbert-search", "index", "build", str(self._folder), "--out", str(self._path)]
             raise NotAnIndex(
-                f"{self._path} is no index yet. Build it from the table, with its fields: "
-                f"{shlex.join(['sbert-search', 'index', 'build', str(self._folder), '--out'])} "
-                f"{shlex.quote(str(self._path))}"
+                f"{self._path} is no index yet. Build it from the table, with its fields, of which "
+                f"the id tells rows apart: {shlex.join(build)} --id-field NAME"
             )
         settings = with_read_options(ReadSettings(), self._ctx)
         scan = sync.scan_folder(sync.require_place(self._folder, None, settings))

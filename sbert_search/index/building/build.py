@@ -29,7 +29,7 @@ from sbert_search.index.building.given_vectors import (
     split_vectors,
     vector_rule,
 )
-from sbert_search.index.building.ingest import IngestReport, ingest, require_memory
+from sbert_search.index.building.ingest import IngestReport, ingest, listed, require_memory
 from sbert_search.index.building.model_check import (
     as_embedder,
     require_agreement,
@@ -61,7 +61,7 @@ from sbert_search.models.encoder.layouts import known_settings
 from sbert_search.models.loading.resolve import PACKAGED_NAMES
 from sbert_search.records import Document
 from sbert_search.text.documents import CorpusReader, ReadBatch, Reject, Survey
-from sbert_search.text.spool import Sources
+from sbert_search.text.spool import ROWS, Sources
 from sbert_search.text.tokens.tokenizer import NO_LIMIT
 from sbert_search.text.vectors import RowVectors, VectorsLike
 
@@ -188,6 +188,14 @@ def build_index(
     survey = reader.survey()
     if built is not None and built.source_sha256 != survey.sha256:
         raise _already_built(shown, "made of another source")
+    table = reader.numbered
+    if built is None and survey.columns and table not in (None, ROWS):
+        columns = listed(list(survey.columns))
+        note(
+            f"{table} has no id field, so the number of a row is its id, which changes when rows "
+            f"are inserted or deleted. If a column ({columns}) identifies a row, name it with "
+            f"{worded('--id-field', 'FieldNames(id=...)')}."
+        )
     if settings.on_error == "stop":
         refuse_conflicting_ids(reader)
     predicted = settings.predicted

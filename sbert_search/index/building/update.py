@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.base.options import if_offered
 from sbert_search.base.progress import warn
 from sbert_search.config import require_known
 from sbert_search.embed.arguments import CheckedOptions, ModelLike
@@ -83,8 +84,9 @@ def update(
     *,
     partial_rows: bool = False,
     dry_run: bool = False,
+    surveyed: tuple[CorpusReader, Survey] | None = None,
 ) -> IngestReport:
-    """Add or replace documents; see `Index.add`."""
+    """Add or replace documents; see `Index.add`. ``surveyed`` sources are not surveyed again."""
     started = time.perf_counter()
     require_known(keywords, ReadKeywords)
     settings, rest = split_keywords(settings or index.read_settings, keywords)
@@ -100,16 +102,21 @@ def update(
     may_embed = has_vectors and given is None and fields.vector == kept.vector
     may_embed = may_embed and index.identity.is_model  # else each row needs a vector
     found = partial(_document_of, index) if partial_rows else None
-    reader = _reader_of(index, settings, sources, given, found)
+    if surveyed is None:
+        reader = _reader_of(index, settings, sources, given, found)
+        surveyed = reader, reader.survey()
+    reader, survey = surveyed
     predicted = settings.predicted
-    survey = predicted.survey(reader.survey(), index.state.columns)
+    survey = predicted.survey(survey, index.state.columns)
     if fields.vector is not None:
         remedy = f"Give vectors that {index.identity.name} made, or the texts without vectors."
         require_recorded_models(reader.paths, fields.vector, index.identity, remedy)
     of_files = mode == "upsert" and reader.paths and not partial_rows
     unseen = sorted(survey.unseen) if of_files else []
     if dry_run:
-        return _planned(index, reader, survey, unseen, settings, started)
+        report = _planned(index, reader, survey, unseen, settings, started)
+        _warn_of_numbered(report, reader)
+        return report
     embedder = _embedder_of(index, has_vectors, may_embed, model, settings, options)
     with note_resume_on_interrupt(index.store), index.store.writer() as writer:
         index.require_finished()
@@ -142,13 +149,17 @@ def update(
         )
         for name in unseen:
             _warn_of_lost(name, had[name] - len(_rows_with(writer.snapshot, name)))
+    _warn_of_numbered(report, reader)
+    return report
+
+
+def _warn_of_numbered(report: IngestReport, reader: CorpusReader) -> None:
     if report.counts.replaced and (shown := reader.numbered):
         warn(
-            f"The rows of {shown} have no id, so each replaced the document with its number. If "
+            f"The rows of {shown} have no id, so each replaces the document with its number. If "
             "rows were inserted or deleted, these are other documents. Build the index again, and "
             "name a field of ids with --id-field."
         )
-    return report
 
 
 def _planned(
@@ -185,7 +196,11 @@ def _warn_of_lost(column: str, n_docs: int) -> None:
         lose = f"{n_docs:,} documents lose" if n_docs > 1 else "one document loses"
         warn(
             f"No row has the column {column!r}, so {lose} values. "
-            "--partial keeps the values of columns that rows lack."
+            + if_offered(
+                "--partial",
+                "--partial keeps the values of columns that rows lack.",
+                "--new-columns error refuses rows in which a column has a new name.",
+            )
         )
 
 
@@ -242,7 +257,7 @@ def sync_table(
     index.require_finished()
     index.refresh()
     reader = _reader_of(index, read, [path])
-    reader.survey(allow_empty=True)
+    survey = reader.survey(allow_empty=True)
     contents, repeated = _contents_of(reader, read)
     state, of_files = index.state, ids_of_files(index.state)
     if taken := [doc_id for doc_id in contents if doc_id in of_files]:
@@ -251,17 +266,22 @@ def sync_table(
             "Give the rows other ids, or build another index from the table."
         )
     gone = _gone(state, contents)
-    if not contents and not (allow_empty or dry_run):
+    if not contents and not allow_empty:
         raise CorpusError(
             f"{path}: holds no rows, so a sync would delete all documents. If that is meant, pass "
             "--allow-empty."
         )
     n_rows = state.n_docs - len(of_files)
-    if 2 * len(gone) > n_rows and not (allow_empty or dry_run):
+    if 2 * len(gone) > n_rows and not allow_empty:
+        cause = "Is it complete? Another table needs another index."
+        if reader.numbered:
+            cause = (
+                "Its rows have no id field, so their ids are made of the file's name and a number. "
+                "Keep the name, or build the index again with a field of ids (--id-field)."
+            )
         raise CorpusError(
             f"{path}: a sync would delete {len(gone):,} of {n_rows:,} documents of rows, which the "
-            "file lacks. Is it complete? Another table needs another index. To delete them, pass "
-            "--allow-empty."
+            f"file lacks. {cause} To delete them, pass --allow-empty."
         )
     added, replaced = _differing(state, contents)
     report = SyncReport(
@@ -271,9 +291,9 @@ def sync_table(
         unchanged=len(contents) - len(added) - len(replaced),
         dry_run=dry_run,
     )
-    updates = not dry_run and (report.added or report.replaced)
-    if updates:
-        update(index, "upsert", [path], model, None, read, keywords)
+    if report.added or report.replaced:
+        known = reader, survey
+        update(index, "upsert", [], model, None, read, keywords, dry_run=dry_run, surveyed=known)
     else:  # an upsert warns of them, too
         warn_of_repeated(repeated)
     if not dry_run:

@@ -16,6 +16,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -31,7 +32,7 @@ from sbert_search.index.lexical.analyzer import (
     marks_alike,
     term_reader,
 )
-from sbert_search.index.settings import LexicalSettings
+from sbert_search.index.settings import NO_LANGUAGE, LexicalSettings
 from sbert_search.index.storage.manifest import FileRecord
 from sbert_search.index.storage.segments import REMAKE, check_hash
 
@@ -130,18 +131,33 @@ class WordList:
         starts = range(0, len(words), BATCH_WORDS)
         return cls([_batch(words[i : i + BATCH_WORDS], counts) for i in starts])
 
-    def near(self, word: str, most: int) -> Iterator[tuple[str, int, int]]:
+    def near(
+        self, word: str, most: int, language: str = NO_LANGUAGE
+    ) -> Iterator[tuple[str, int, int]]:
         """Yield words with the same first character within ``most`` edits, with edits and count."""
-        for batch in self.batches:
+        is_german = language == "german"
+        word = _umlauts_alike(word) if is_german else word
+        initials = _UMLAUTS.get(word[0], "") if is_german else ""
+        for batch, initial in product(self.batches, word[0] + initials):
             words, counts = batch.columns
             first, stop = (
-                find(range(len(words)), word[0], key=lambda i: words[i].as_py()[0])
+                find(range(len(words)), initial, key=lambda i: words[i].as_py()[0])
                 for find in (bisect_left, bisect_right)
             )
             some = words.slice(first, stop - first)
-            at, distances = within(word, _characters(some), most)
+            at, distances = within(word, _characters(some, is_german), most)
             for i, distance in zip(at.tolist(), distances.tolist(), strict=True):
                 yield some[i].as_py(), distance, int(counts[first + i].as_py())
+
+
+_UMLAUTS = {"a": "ä", "o": "ö", "u": "ü"}
+
+
+def _umlauts_alike(text: str) -> str:
+    """Spell ä, ae and a alike, as Snowball's stemmer of German does, and so ö, ü and ß."""
+    for letter, umlaut in _UMLAUTS.items():
+        text = text.replace(letter + "e", letter).replace(umlaut, letter)
+    return text.replace("ß", "ss")
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +175,8 @@ class Vocabulary:
     Words of deleted documents stay in the list of a segment until the segment is rewritten.
     """
 
-    def __init__(self, lists: Sequence[WordList]) -> None:
-        self._lists = lists
+    def __init__(self, lists: Sequence[WordList], language: str = NO_LANGUAGE) -> None:
+        self._lists, self._language = lists, language
 
     def has(self, word: str) -> bool:
         """Whether a document has a lower-case word in this form."""
@@ -172,14 +188,14 @@ class Vocabulary:
         The nearest come first, and then the most frequent. The first character must be the same:
         few errors change it, and so only a fifteenth of the words is compared. At most one edit is
         allowed for words of three to five characters, and two for longer ones. A word that
-        `is_listed` refuses has no near words.
+        `is_listed` refuses has no near words. In German, other spellings of an umlaut are no edit.
         """
         most = min(most, 1 if len(word) < 6 else 2)
         if not is_listed(word) or most < 1:
             return []
         counts: Counter[tuple[int, str]] = Counter()
         for words in self._lists:
-            for other, edits, count in words.near(word, most):
+            for other, edits, count in words.near(word, most, self._language):
                 counts[edits, other] += count
         ordered = sorted(counts.items(), key=lambda item: (item[0][0], -item[1], item[0][1]))
         return [NearWord(other, edits, count) for (edits, other), count in ordered if edits]
@@ -222,15 +238,19 @@ def _batch(words: Sequence[str], counts: Mapping[str, int]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
-def _characters(words: pa.StringArray) -> Characters:
+def _characters(words: pa.StringArray, is_german: bool) -> Characters:
     offsets, text = words.buffers()[1:]
     if not len(words):
         return Characters(np.empty(0, np.uint32), np.zeros(1, np.int64))
+    if is_german:
+        spelt = _umlauts_alike("\n".join(words.to_pylist())).split("\n")
+        starts = np.cumsum([0, *map(len, spelt)], dtype=np.int64)
+        return Characters(code_points("".join(spelt)), starts)
     bounds = np.frombuffer(offsets, np.int32)[words.offset : words.offset + len(words) + 1]
     first, last = int(bounds[0]), int(bounds[-1])
     raw = np.frombuffer(text, np.uint8)[first:last]
     codes = code_points(str(raw.data, "utf-8"))
-    starts: NDArray[np.int64] = (bounds - first).astype(np.int64)
+    starts = (bounds - first).astype(np.int64)
     if len(codes) < len(raw):  # if characters have several bytes, their first bytes are counted
         begun = np.cumsum(np.concatenate([[0], (raw & 0xC0) != 0x80]))
         starts = begun[starts]

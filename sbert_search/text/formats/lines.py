@@ -116,6 +116,7 @@ _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 _DELIMITERS = ",;\t|"
+_SEP = re.compile(rf'"?sep=([{_DELIMITERS}])"?'.encode(), re.IGNORECASE)
 _CSV_PROBLEMS = {  # what some messages of the csv module mean, by a part of the message
     "unexpected end of data": "a quote is not closed before the end of the file",
     "expected after": "text after the closing quote of a cell; double each quote inside a cell",
@@ -131,10 +132,12 @@ def read_delimited(
     skip: int = 0,
     limit: RowLimit = NO_BUDGET,
 ) -> Iterator[RawRow | Reject]:
-    """Yield one row per record; an empty line is no record, and an empty cell has the value None.
+    """Yield one row per record; an empty cell has the value None.
 
+    Skipped are empty lines, and records of several cells that are all empty, as Excel writes them.
     An unclosed quote extends its record to the end of the file, and the record is rejected.
-    ``delimiter`` None: of `_DELIMITERS`, the most frequent one outside quotes in the header.
+    ``delimiter`` None: the one that a first line such as Excel's ``sep=;`` names; else, of
+    `_DELIMITERS`, the most frequent one outside quotes in the header.
     """
     records = _read_records(stream, delimiter, limit)
     for number, cells in itertools.islice(records, 1):
@@ -169,7 +172,7 @@ def _read_records(
         except BadRow as bad:
             yield number, bad
         else:
-            if cells:
+            if any(cells) or len(cells) == 1:
                 yield number, cells
 
 
@@ -216,9 +219,11 @@ class _Lines:
 
 
 def _with_likely_delimiter(lines: Iterator[Line]) -> tuple[str, Iterator[Line]]:
-    """Guess the delimiter from the first line that is not blank; return it and all lines."""
+    """Find the delimiter in the first line that is not blank; return it and all lines."""
     begin, header = list[Line](), b""
     for line in lines:
+        if line[0] == 1 and isinstance(line[1], bytes) and (named := _SEP.fullmatch(line[1])):
+            return named[1].decode(), itertools.chain([(1, b"")], lines)
         begin.append(line)
         if isinstance(line[1], bytes) and line[1].strip():
             header = line[1]

@@ -310,6 +310,6 @@ def test_rows_without_ids_that_replace_others_are_named(
     table.write_text("text\nnew\nfirst\nsecond\n")
     assert index.upsert(table).counts.replaced == 2
     told = capsys.readouterr().err
-    assert f"The rows of {table} have no id, so each replaced the document with its number" in told
+    assert f"The rows of {table} have no id, so each replaces the document with its number" in told
     index.upsert([{"_id": "faq.csv:2", "text": "renewed"}])
     assert capsys.readouterr().err.count("have no id") == 0

@@ -224,8 +224,9 @@ def test_a_sync_with_a_table_refuses_to_delete_most_documents(tmp_path: Path) ->
     rows, index = shop(20), Index.build(shop(20), model="hashing:24")
     for n, reason in ((0, "holds no rows, so a sync would delete all"), (9, "delete 11 of 20")):
         cut = written(tmp_path / "sheet.jsonl", rows[:n])
-        with pytest.raises(CorpusError, match=reason):
-            index.sync(cut)
+        for dry_run in (True, False):
+            with pytest.raises(CorpusError, match=reason):
+                index.sync(cut, dry_run=dry_run)
     (tmp_path / "sheet.jsonl").write_text('{"_id": 3}\n{"_id": ')
     with pytest.raises(CorpusError):
         index.sync(tmp_path / "sheet.jsonl", allow_empty=True)
@@ -234,6 +235,50 @@ def test_a_sync_with_a_table_refuses_to_delete_most_documents(tmp_path: Path) ->
     assert [document.doc_id for document in index] == ["d0"]
     with pytest.raises(CorpusError, match="No such file"):
         index.sync(tmp_path / "gone.csv", allow_empty=True)
+
+
+def test_a_dry_run_of_a_sync_says_what_the_sync_would(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    index, sheet = Index.build(shop(4), model="hashing:24"), tmp_path / "sheet.jsonl"
+    renamed = [{"_id": row["_id"], "text": row["text"], "cost": row["price"]} for row in shop(4)]
+    written(sheet, renamed)
+    capsys.readouterr()
+    said = set()
+    for dry_run in (True, False):
+        assert len(index.sync(sheet, dry_run=dry_run).replaced) == 4
+        said.add(capsys.readouterr().err)
+        assert ("price" in next(iter(index)).metadata) is dry_run
+    (message,) = said
+    assert message.count("New metadata columns: cost") == 1
+    assert "No row has the column 'price', so 4 documents lose values." in message
+    for dry_run in (True, False):
+        written(sheet, [{**row, "other": 1} for row in renamed])
+        with pytest.raises(CorpusError, match="new_columns is error"):
+            index.sync(sheet, dry_run=dry_run, new_columns="error")
+
+
+def test_rows_without_ids_are_named_at_the_build_and_when_a_sync_would_delete_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = "has no id field, so the number of a row is its id"
+    rows = [{"nr": row["_id"], "text": row["text"]} for row in shop(4)]
+    index = Index.build(written(tmp_path / "monday.jsonl", rows), model="hashing:24")
+    assert f"monday.jsonl {said}" in (err := capsys.readouterr().err)
+    assert "If a column (nr) identifies a row" in err
+    for dry_run in (True, False):
+        with pytest.raises(CorpusError, match=r"4 of 4 .* no id field.* a field of ids"):
+            index.sync(written(tmp_path / "tuesday.jsonl", rows), dry_run=dry_run)
+    written(tmp_path / "monday.jsonl", rows[1:])
+    for dry_run in (True, False):
+        index.sync(tmp_path / "monday.jsonl", dry_run=dry_run)
+        assert "each replaces the document with its number" in capsys.readouterr().err
+    for named in (written(tmp_path / "ids.jsonl", shop(2)), rows, [{"text": "a mill"}]):
+        Index.build(named, model="hashing:24")
+        assert said not in capsys.readouterr().err
+    texts = written(tmp_path / "texts.jsonl", [{"text": "a mill"}])
+    Index.build(texts, model="hashing:24")  # no column that could be an id
+    assert said not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("is_folder_first", [True, False])

@@ -30,6 +30,23 @@ def test_near_words_are_ordered_by_edits_and_then_by_counts() -> None:
         assert words.near(word, 2) == []
 
 
+@pytest.mark.parametrize("spelt", ["brühgrupe", "bruehgrupe", "bruhgrupe"])
+def test_in_german_the_spelling_of_an_umlaut_is_no_edit(spelt: str) -> None:
+    words = WordList.of({"brühgruppe": 2, "bruehgruppen": 1, "heißluft": 3, "ärzte": 1})
+    german = Vocabulary([words], "german")
+    near = [NearWord("brühgruppe", 1, 2), NearWord("bruehgruppen", 2, 1)]
+    assert german.near(spelt, 2) == near
+    assert german.near("heissluftt", 1) == [NearWord("heißluft", 1, 3)]
+    assert german.near("heisluft", 1) == [NearWord("heißluft", 1, 3)]
+    for first in ("aerste", "arste", "ärste"):
+        assert german.near(first, 1) == [NearWord("ärzte", 1, 1)]
+    assert german.near("kuhlschrank", 1) == []  # no word begins with k
+    assert not german.has("bruehgruppe")
+    assert german.has("brühgruppe")
+    if spelt == "bruehgrupe":
+        assert Vocabulary([words]).near(spelt, 1) == []
+
+
 WORDS = st.text(st.sampled_from("abé漢"), min_size=1, max_size=6)
 LISTS = st.lists(st.dictionaries(WORDS, st.integers(1, 9)), max_size=4)
 

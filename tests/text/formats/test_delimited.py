@@ -38,6 +38,22 @@ def test_commas_win_where_the_header_does_not_decide(
     assert read(text) == rows
 
 
+@pytest.mark.parametrize("named", ["sep=;", '"sep=;"', "SEP=;", "\ufeffsep=;"])
+def test_a_first_line_of_excel_names_the_separator(named: str) -> None:
+    data = f"{named}\r\nid,a;text\r\n1;2,3,4\r\n5;".encode()
+    rows = list(read_delimited(io.BytesIO(data), "c.csv", delimiter=None))
+    assert [row.source for row in rows] == ["c.csv:3", "c.csv:4"]
+    values = [dict(row.values) for row in rows if isinstance(row, RawRow)]
+    assert values == [{"id,a": "1", "text": "2,3,4"}, {"id,a": "5", "text": None}]
+
+
+def test_rows_of_empty_cells_are_skipped_and_keep_their_lines() -> None:
+    data = b';;\nid;text;year\n;;\n1;a;\n"";;;;\n2;b;3\n;;\n'
+    rows = list(read_delimited(io.BytesIO(data), "c.csv", delimiter=None))
+    assert [row.source for row in rows] == ["c.csv:4", "c.csv:6"]
+    assert read('text\n""\na\n') == [{"text": None}, {"text": "a"}]  # written on purpose
+
+
 def test_a_given_separator_is_kept() -> None:
     assert read("a;b\n1;2\n", ",") == [{"a;b": "1;2"}]
 
