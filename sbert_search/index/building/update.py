@@ -199,7 +199,10 @@ def _warn_of_lost(column: str, n_docs: int) -> None:
             + if_offered(
                 "--partial",
                 "--partial keeps the values of columns that rows lack.",
-                "--new-columns error refuses rows in which a column has a new name.",
+                if_offered(
+                    "--new-columns",
+                    "--new-columns error refuses rows in which a column has a new name.",
+                ),
             )
         )
 
