@@ -37,8 +37,8 @@ offered: AbstractSet[str] | None = None
 # What stands in Python for an option that messages name: a keyword, mostly of the same name.
 _SAME = (
     "batch-tokens calibrate chunk-tokens columns data device dtype encoding engine exclude ids "
-    "max-minutes metadata-fields metric mode model name on-error on-truncate out precision "
-    "replicas rerank-depth sts table text-as url workers"
+    "max-minutes metadata-fields metric mode model name new-columns on-error on-truncate out "
+    "precision replicas rerank-depth sts table text-as url workers"
 )
 _FLAGS = "allow-empty allow-inexact moved partial replace resume"
 _KEYWORDS = {
@@ -61,7 +61,7 @@ _KEYWORDS = {
     "wait": "wait_s",
 }
 _VALUES = (
-    "skip|stop|cp1252|cpu|cuda|fp32|bf16|int8|native|onnx|sentence-transformers|chunk|warn|dense|"
+    "skip|stop|error|cp1252|cpu|cuda|fp32|bf16|int8|native|onnx|sentence-transformers|chunk|warn|dense|"
     "file|FILE|N"
 )
 _NAMES = "|".join(_KEYWORDS)
