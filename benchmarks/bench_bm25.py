@@ -100,7 +100,7 @@ def _drawn(number: int, size: tuple[int, int], words: int, power: float) -> list
 
 
 def build(engine: str, count: int, folder: Path) -> dict[str, float]:
-    """Build an index; engine none: only generate the texts, from which all others start."""
+    """Build an index; engine "none" generates the texts only, whose time is subtracted."""
     start = time.process_time()
     texts = list(texts_of(count))
     if engine == "ours":

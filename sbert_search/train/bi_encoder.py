@@ -83,12 +83,13 @@ class BiEncoderRecipe(TrainConfig):
     # Number of the model's layers to start with, evenly spaced, or a list of them, from 0; None:
     # all. Without a model, layers of a teacher of embeddings.
     layers: int | tuple[int, ...] | None = None
-    # Whether embeddings have norm 1; None: as in the model, or as in a teacher of embeddings.
+    # Whether embeddings are normalised to length 1; None: if the model, or the teacher whose
+    # embeddings it learns, does so.
     unit_length: bool | None = None
     prompts: Mapping[str, str] = field(default_factory=dict)  # by name; added to those of the model
     prompt_names: tuple[str, ...] = ()  # of the 1st, 2nd, ... text of a row; (): the default prompt
     mining: MiningConfig = field(default_factory=MiningConfig)  # adds hard negatives
-    # Model whose embeddings or scores are the targets. Embeddings are of the first text of a row,
+    # Model whose embeddings or scores are the targets. It embeds the first text of each row,
     # with the teacher's own prompt of the same name; the student gets a dense layer if it has
     # another number of dimensions.
     teacher: str | None = None

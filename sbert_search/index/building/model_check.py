@@ -276,7 +276,7 @@ def require_model(identity: ModelIdentity, path: Path) -> None:
 def require_same_model(
     settings: VectorSettings, embedder: TextEmbedder, query_model: str | None = None
 ) -> None:
-    """Refuse a model that did not build the index and is not its query model of this name."""
+    """Refuse a model that neither built the index nor is its query model of this name."""
     stored = ModelIdentity.from_mapping(settings.identity)
     given = embedder.identity
     # Of a query model there are no check texts, so the hashes must be those of its files.

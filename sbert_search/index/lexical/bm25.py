@@ -56,7 +56,7 @@ term.
 
 
 _NO_DOCS = np.empty(0, np.int64)
-# Numbers of pairs. All were measured on 150,000 documents (benchmarks/bench_bm25.py).
+# Numbers of pairs, chosen by trials on 150,000 documents like those of benchmarks/bench_bm25.py.
 PRUNED_FROM = 3 << 14  # fewer are scored in less time than it takes to choose among them
 SAMPLED_UP_TO = 1 << 13  # of the rarest term; with more, choosing hardly pays
 LONG_FROM = 1 << 12  # of a term that is kept as a `LongTerm`

@@ -175,7 +175,7 @@ class FileRecord:
 
     @property
     def on_disk(self) -> str:
-        """Name of the file on the disk: this one, or the pack that contains it."""
+        """Name of the file on disk: `name` itself, or the pack that contains it."""
         return self.name.partition(":")[0]
 
 

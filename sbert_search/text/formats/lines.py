@@ -219,7 +219,7 @@ class _Lines:
 
 
 def _with_likely_delimiter(lines: Iterator[Line]) -> tuple[str, Iterator[Line]]:
-    """Find the delimiter in the first line that is not blank; return it and all lines."""
+    """Return the delimiter, found in the first line that is not blank, and all lines."""
     begin, header = list[Line](), b""
     for line in lines:
         if line[0] == 1 and isinstance(line[1], bytes) and (named := _SEP.fullmatch(line[1])):

