@@ -12,6 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -225,8 +226,8 @@ def test_hostile_requests_harm_nobody(built: Path) -> None:
                     while client.recv(65536):
                         pass
 
-        def attack(seed: int, n: int) -> None:
-            draw = random.Random(seed)
+        def attack(i: int, n: int, seed: int) -> None:
+            draw = random.Random(seed + i)
             for _ in range(n // ATTACKERS):
                 counts[_send(live, _request(draw), draw)] += 1
 
@@ -236,7 +237,7 @@ def test_hostile_requests_harm_nobody(built: Path) -> None:
         ):  # connections that come again find less of the memory in one piece
             _settle(live)
             with Hangers(live, IDLE, SLOW) as hangers:
-                attackers = _together(lambda i, seed=seed: attack(seed + i, WARM_UP))
+                attackers = _together(partial(attack, n=WARM_UP, seed=seed))
                 _p99_ms(live)
                 for attacker in attackers:
                     attacker.join()
@@ -249,7 +250,7 @@ def test_hostile_requests_harm_nobody(built: Path) -> None:
             neighbour.join()
         _settle(live)
         with Hangers(live, IDLE, SLOW) as hangers:
-            attackers = _together(lambda i: attack(SEED + 100 + i, REQUESTS))
+            attackers = _together(partial(attack, n=REQUESTS, seed=SEED + 100))
             beside_hostile = _p99_ms(live)
             sizes = _sizes(live, attackers)
             after = _anonymous(live)
