@@ -129,7 +129,9 @@ def _single_without_collections(function: Callable[..., None]) -> Callable[..., 
     '"-": JSONL on stdin.',
 )
 @click.option(
-    "--run-out", type=click.Path(path_type=Path), help="TREC run file for the hits of --queries."
+    "--run-out",
+    type=click.Path(path_type=Path),
+    help="Run file for the hits of --queries; JSON if its name ends in .json, else TREC's format.",
 )
 @search_runner_options
 @query_model_option

@@ -144,7 +144,8 @@ def evaluate_run(
     """Measure the run file of any system, such as Anserini, Elasticsearch or this package.
 
     Args:
-        run: A file in TREC's format: query id, Q0, document id, rank, score, name of the system.
+        run: A file in TREC's format: query id, Q0, document id, rank, score, name of the system. Or
+            a ``.json`` file: an object with an object of scores by document id for each query id.
         qrels: The judgements, in TREC's or in BEIR's format. All their queries count.
         metrics: nDCG@k, recall@k, MRR@k, MRR or MAP, the main one first; (): `DEFAULT_MEASURES`.
         seed: Seed of the intervals.
