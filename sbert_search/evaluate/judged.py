@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Unpack
@@ -121,17 +122,10 @@ def _searched(
             "A Reranker alone finds no documents; pass SearchEngine(index, reranker=...)."
         )
     search = SearchOptions().with_keywords(None, **keywords)
+    measured = partial(evaluate_retrieval, task, data=Path(), search=search, seed=seed)
     if not isinstance(system, SearchEngine):
-        return evaluate_retrieval(task, as_embedder(system), data=Path(), search=search, seed=seed)
-    return evaluate_retrieval(
-        task,
-        system.embedder,
-        data=Path(),
-        index=system.index,
-        search=search,
-        reranker=system.reranker,
-        seed=seed,
-    )
+        return measured(as_embedder(system))
+    return measured(system.embedder, index=system.index, reranker=system.reranker)
 
 
 def evaluate_run(

@@ -363,10 +363,7 @@ class _Changes:
 
     def report(self, *, dry_run: bool) -> SyncReport:
         """Say what a sync does with each file."""
-        failed = {
-            **self._not_read(),
-            **{path: reject.reason for path, reject in self._broken.items()},
-        }
+        failed = self._not_read() | {path: bad.reason for path, bad in self._broken.items()}
         textless = {*self._changed} - self.found - self._broken.keys() - self._before.keys()
         return SyncReport(
             added=tuple(path for path in self._new if path in self.found),

@@ -214,10 +214,9 @@ def fingerprint(data: bytes, file: FileName | None = None) -> int:
     Options of ``file`` change the hash if they change how these bytes are read.
     """
     own = xxhash.xxh3_64_intdigest(data, seed=_EXTRACTION)
-    if file and file.reading.html != "all" and _kind(file) == "html":
-        own ^= xxhash.xxh3_64_intdigest(file.reading.html.encode())
-    if file and file.reading.references != "keep" and _kind(file) == "pdf":
-        own ^= xxhash.xxh3_64_intdigest(file.reading.references.encode())
+    part = file and {"html": file.reading.html, "pdf": file.reading.references}.get(_kind(file))
+    if part in ("main", "drop"):
+        own ^= xxhash.xxh3_64_intdigest(part.encode())
     is_text = file and _kind(file) in ("text", "markdown", "rst", "html")
     if file and is_text and file.reading.encoding and not _is_utf8(data):
         own ^= xxhash.xxh3_64_intdigest(file.reading.encoding.encode())
@@ -316,23 +315,18 @@ def _parts(
     kind: Kind, data: bytes, limit: RowLimit, reading: Reading
 ) -> tuple[str, str, Mapping[str, object]]:
     """Return the title, the text and more columns of a file."""
-    if kind == "markdown":
-        limit.check_text(data)
-        title, text, fields = markup.markdown(_decode(data, reading.encoding))
-        return title, text, {name: fields[name] for name in fields if name not in _OWN_COLUMNS}
-    return *_title_and_text(kind, data, limit, reading), {}
-
-
-def _title_and_text(kind: Kind, data: bytes, limit: RowLimit, reading: Reading) -> tuple[str, str]:
     if kind == "notebook":
-        return markup.notebook(data.removeprefix(BOM), limit)
+        return *markup.notebook(data.removeprefix(BOM), limit), {}
     if kind == "docx":
-        return read_docx(data, limit)
+        return *read_docx(data, limit), {}
     limit.check_text(data)
     if kind == "html":
-        return markup.html_text(_decode_html(data, reading.encoding), reading.html)
+        return *markup.html_text(_decode_html(data, reading.encoding), reading.html), {}
     text = _decode(data, reading.encoding)
-    return markup.rst_title(text) if kind == "rst" else "", text
+    if kind == "markdown":
+        title, text, fields = markup.markdown(text)
+        return title, text, {name: fields[name] for name in fields if name not in _OWN_COLUMNS}
+    return markup.rst_title(text) if kind == "rst" else "", text, {}
 
 
 def _decode(data: bytes, encoding: str | None = None) -> str:

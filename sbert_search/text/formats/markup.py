@@ -14,7 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from itertools import chain
+from itertools import chain, compress
 
 from sbert_search.errors import install
 from sbert_search.text.fields import HtmlPart, References
@@ -402,9 +402,8 @@ _NO_TITLE = re.compile(  # what programs write if the author gave no title
 _NO_AUTHOR = ("", "anonymous", "unknown")
 NO_TEXT = "no page has text; a scanned PDF needs text recognition (OCR) first"
 _REFERENCES = re.compile(  # a line without white space, as in R EFERENCES, of small capitals
-    r"(?:\d{1,2}(?:\.\d{1,2})*[.)]?|[ivx]+\.|[a-z]\.)?(?:references(?:cited|andnotes)?|bibliography|"
-    r"workscited|literature(?:cited)?|literatur(?:verzeichnis)?|bibliographie|références"
-    r"(?:bibliographiques)?|bibliografía|referencias(?:bibliográficas)?)[.:]?"
+    r"([\d.]+|[ivx]+\.|[a-z]\.)?(references(cited|andnotes)?|bibliography|workscited|literatur(e|"
+    r"verzeichnis)?|bibliographie|références(bibliographiques)?|bibliografía|referencias)[.:]?"
 )
 _APPENDIX = re.compile(
     r"(?=[A-Z\d])(?:\w{1,3}[.)]? )?(?i:appendi(?:x|ces)|anhang|annexe?|ap[ée]ndice|anexo|"
@@ -582,22 +581,22 @@ def _joined(pages: Mapping[int, str]) -> dict[int, str]:
 def _without_references(pages: Mapping[int, str]) -> Mapping[int, str]:
     """Leave out lists of references, as `ReadSettings.references` says; keep all if all is one."""
     lines = [(n, line) for n, text in pages.items() for line in text.split("\n")]
-    dropped, start, last_page = set[int](), len(lines), 0
-    for at in range(len(lines) // 3, len(lines)):  # a table of contents stands before
+    end = start = len(lines)
+    kept, last_page = [True] * end, 0
+    for at in range(end // 3, end):  # a table of contents stands before
         n, line = lines[at]
         if _REFERENCES.fullmatch("".join(line.split()).casefold()):
-            if start == len(lines) or n > last_page + 1:  # else a running header of the list
+            if start == end or n > last_page + 1:  # else a running header of the list
                 start = at
             last_page = n
-        elif _APPENDIX.fullmatch(line.strip()):
-            dropped.update(range(start, at))
-            start = len(lines)
-    dropped.update(range(start, len(lines)))
-    kept: dict[int, list[str]] = {n: [] for n in pages}
-    for at, (n, line) in enumerate(lines):
-        if at not in dropped:
-            kept[n].append(line)
-    left = {n: "\n".join(own).strip() for n, own in kept.items()}
+        elif start < end and _APPENDIX.fullmatch(line.strip()):
+            kept[start:at] = [False] * (at - start)
+            start = end
+    kept[start:] = [False] * (end - start)
+    left = dict.fromkeys(pages, "")
+    for n, line in compress(lines, kept):
+        left[n] += f"{line}\n"
+    left = {n: text.strip() for n, text in left.items()}
     return left if any(left.values()) else pages
 
 

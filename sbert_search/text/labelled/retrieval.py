@@ -49,12 +49,12 @@ class RunCellError(CorpusError):
 
 def write_run(
     run: Run | Iterable[tuple[str, Mapping[str, float]]], path: Path, *, tag: str = "sbert-search"
-) -> None:
-    """Write a run atomically; the hits of a query are sorted by descending score.
+) -> int:
+    """Write a run atomically, the best hits of a query first; return the number of hits.
 
     Hits with equal scores keep their order, also in other programs: see `strictly_falling`. An
-    iterable, in which each query must occur only once, is written query by query. An id that TREC's
-    format cannot hold raises `RunCellError`.
+    iterable, in which each query must occur only once, is written query by query in TREC's
+    format. An id that this format cannot hold raises `RunCellError`.
     """
     _check_cell(tag, "tag")
     queries = run.items() if isinstance(run, Mapping) else run
@@ -62,10 +62,14 @@ def write_run(
     try:
         with replacing(path) as file:
             if path.suffix.lower() == ".json":
-                file.write(json.dumps(dict(ranked)).encode())
-                return
+                whole = dict(ranked)
+                file.write(json.dumps(whole).encode())
+                return sum(map(len, whole.values()))
+            n_hits = 0
             for query_id, hits in ranked:
                 file.write("".join(_lines(query_id, hits, tag)).encode())
+                n_hits += len(hits)
+            return n_hits
     except OSError as error:
         raise CorpusError(f"{path}: cannot be written: {error.strerror}.") from error
 
@@ -181,7 +185,7 @@ def _check_cell(value: str, kind: str) -> None:
     if not _CELL.fullmatch(value):
         raise RunCellError(
             f"The {kind} {value!r} is empty or has white space, which TREC's format cannot hold. "
-            "Rename it, or use JSON, which holds every id: --run-out NAME.json, or eval --out."
+            "Rename it, or use JSON, which holds every id: `--run-out NAME.json` or `eval --out`."
         )
     if any("\ud800" <= character <= "\udfff" for character in value):
         raise RunCellError(f"The {kind} {value!r} has a lone surrogate, which UTF-8 cannot hold.")
@@ -255,7 +259,15 @@ def read_qrels_file(path: Path) -> Qrels:
             if cells_of is _beir_cells:
                 _check_header(row.text)
                 return
-        _add_judgement(qrels, *cells_of(row.text))
+        query_id, doc_id, grade = cells_of(row.text)
+        if not _GRADE.fullmatch(grade):
+            raise BadRow("the grade must be an integer of at most nine digits", grade)
+        first = qrels.setdefault(query_id, {}).setdefault(doc_id, int(grade))
+        if first != int(grade):
+            raise BadRow(
+                f"an earlier line has the grade {first} for this query and document",
+                f"{query_id} {doc_id} {grade}",
+            )
 
     with open_bytes(path) as stream:
         map_rows(read_text_lines(stream, str(path)), add)
@@ -291,19 +303,6 @@ def _check_header(line: str) -> None:
     if _GRADE.fullmatch(_beir_cells(line)[2]):
         raise BadRow(
             f"the first line must be a header: query-id, corpus-id, score; {_TREC_FORM}", line
-        )
-
-
-def _add_judgement(
-    qrels: dict[str, dict[str, int]], query_id: str, doc_id: str, grade: str
-) -> None:
-    if not _GRADE.fullmatch(grade):
-        raise BadRow("the grade must be an integer of at most nine digits", grade)
-    first = qrels.setdefault(query_id, {}).setdefault(doc_id, int(grade))
-    if first != int(grade):
-        raise BadRow(
-            f"an earlier line has the grade {first} for this query and document",
-            f"{query_id} {doc_id} {grade}",
         )
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import xxhash
 from pypdf import PdfReader, PdfWriter
+from pypdf.constants import PageLabelStyle
 from pypdf.errors import DependencyError
 
 from sbert_search.index.index import Index
@@ -268,8 +269,8 @@ def test_the_pages_before_a_damaged_one_are_kept(tmp_path: Path) -> None:
 
 def test_a_page_has_its_printed_number_if_it_is_another(tmp_path: Path) -> None:
     writer = PdfWriter(clone_from=PdfReader(io.BytesIO(make_pdf(["a", "b", "c", "d"]))))
-    writer.set_page_label(0, 1, style="/r")
-    writer.set_page_label(2, 3, style="/D", start=101)
+    writer.set_page_label(0, 1, style=PageLabelStyle.LOWERCASE_ROMAN)
+    writer.set_page_label(2, 3, style=PageLabelStyle.DECIMAL, start=101)
     writer.write(tmp_path / "a.pdf")
     (tmp_path / "b.pdf").write_bytes(make_pdf(["e"]))
     labels = [document.metadata.get("page_label") for document in read_all(tmp_path)[0]]
