@@ -36,9 +36,9 @@ offered: AbstractSet[str] | None = None
 
 # What stands in Python for an option that messages name: a keyword, mostly of the same name.
 _SAME = (
-    "batch-tokens calibrate chunk-tokens columns data device dtype encoding engine exclude ids "
-    "max-minutes metadata-fields metric mode model name new-columns on-error on-truncate out "
-    "precision replicas rerank-depth sts table text-as url workers"
+    "batch-tokens calibrate chunk-tokens columns data device dtype encoding engine exclude "
+    "group-by ids max-minutes metadata-fields metric mode model name new-columns on-error "
+    "on-truncate out precision replicas rerank-depth sts table text-as url workers"
 )
 _FLAGS = "allow-empty allow-inexact moved partial replace resume"
 _KEYWORDS = {
@@ -62,7 +62,7 @@ _KEYWORDS = {
 }
 _VALUES = (
     "skip|stop|error|cp1252|cpu|cuda|fp32|bf16|int8|native|onnx|sentence-transformers|chunk|warn|dense|"
-    "file|FILE|N"
+    "file|FILE|N|path"
 )
 _NAMES = "|".join(_KEYWORDS)
 _OPTION = (  # compiled when it is first used

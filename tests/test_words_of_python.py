@@ -33,6 +33,7 @@ from tests.models.tiny import tiny_bi_encoder
         ("use --device cpu or --precision fp32.", "use device='cpu' or precision='fp32'."),
         ("resume it with --resume runs/a (resume=True).", "resume it with resume=True."),
         ("with --set model=FOLDER.", "with model=FOLDER."),
+        ("pass --group-by path.", "pass group_by='path'."),
         ("Use --calibrate with the file", "Use calibrate with the file"),
         ("--on-errors stays, --replace goes", "--on-errors stays, replace=True goes"),
         (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import wraps
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 
     from sbert_search.index.index import Index
     from sbert_search.search.engine import SearchEngine, ShardRunner
-    from sbert_search.search.facets import Facet
     from sbert_search.search.results import Hits
 
 
@@ -129,7 +128,9 @@ def _single_without_collections(function: Callable[..., None]) -> Callable[..., 
     '"-": JSONL on stdin.',
 )
 @click.option(
-    "--run-out", type=click.Path(path_type=Path), help="TREC run file for the hits of --queries."
+    "--run-out",
+    type=click.Path(path_type=Path),
+    help="Run file for the hits of --queries; JSON if its name ends in .json, else TREC's format.",
 )
 @search_runner_options
 @query_model_option
@@ -198,12 +199,7 @@ def search(
         )
     # For one query, the exported ONNX graph of the model is faster than torch, which takes long to
     # import. An option such as --device, which says how to run the model, rules the graph out.
-    quick = (
-        bool(query)
-        and vector_file is None
-        and reranker is None
-        and not given(ctx) & hardware.keys()
-    )
+    quick = bool(query) and not (vector_file or reranker or given(ctx) & hardware.keys())
     engine = SearchEngine(
         path,
         model,
@@ -223,11 +219,13 @@ def search(
         vectors = load_vectors(vector_file)
     if queries is not None:
         return _answer_file(engine, queries, vectors, run_out, as_json, chosen, highlight=highlight)
-    counts = _count(engine, query, facets, chosen) if facets is not None else ()
+    columns = [*map(str.strip, (facets or "").split(","))]
+    matching = keywords_of(chosen, MatchKeywords)
+    counts = {} if facets is None else engine.facets(query, columns, **matching)
     listed = facets is None or bool(typed(ctx) & {"sort", "k", "offset"})
     if query is not None or vectors is not None or listed:
         _answer(engine, query, vectors, as_json, chosen, highlight=highlight)
-    for facet in counts:
+    for facet in counts.values():
         if as_json:
             emit(facet_record(facet))
         else:
@@ -371,11 +369,10 @@ def _answer(
 
     if vectors is not None and len(vectors) != 1:
         raise click.UsageError(f"--vector-file holds {len(vectors):,} vectors; one is needed.")
+    vector = None if vectors is None else vectors[0]
     if query is None:
-        asked = None if vectors is None else vectors[0]
-        hits, query = engine.search(asked, options=options), ""
+        hits, query = engine.search(vector, options=options), ""
     else:
-        vector = None if vectors is None else vectors[0]
         hits = engine.search(query, vector=vector, options=options, highlight=highlight)
     _show(hits, as_json)
     _warn_of(hits.missing)
@@ -415,16 +412,6 @@ def _why_never(index: Index) -> str:
     )
 
 
-def _count(
-    engine: SearchEngine, query: str | None, columns: str, options: SearchOptions
-) -> Iterable[Facet]:
-    return engine.facets(
-        query,
-        [column.strip() for column in columns.split(",")],
-        **keywords_of(options, MatchKeywords),
-    ).values()
-
-
 def _answer_file(
     engine: SearchEngine,
     path: Path,
@@ -441,15 +428,7 @@ def _answer_file(
     if not len(engine.index):
         note(_why_never(engine.index))
     if run_out:
-        n_hits = 0
-
-        def counted() -> Iterator[tuple[str, dict[str, float]]]:
-            nonlocal n_hits
-            for query_id, hits in engine.iter_run(queries, vectors=vectors, options=options):
-                n_hits += len(hits)
-                yield query_id, hits
-
-        write_run(counted(), run_out)
+        n_hits = write_run(engine.iter_run(queries, vectors=vectors, options=options), run_out)
         note(f"{len(queries):,} queries, {n_hits:,} hits: {run_out}")
         return
     texts = [query.text for query in queries]

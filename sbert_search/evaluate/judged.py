@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Unpack
@@ -121,17 +122,10 @@ def _searched(
             "A Reranker alone finds no documents; pass SearchEngine(index, reranker=...)."
         )
     search = SearchOptions().with_keywords(None, **keywords)
+    measured = partial(evaluate_retrieval, task, data=Path(), search=search, seed=seed)
     if not isinstance(system, SearchEngine):
-        return evaluate_retrieval(task, as_embedder(system), data=Path(), search=search, seed=seed)
-    return evaluate_retrieval(
-        task,
-        system.embedder,
-        data=Path(),
-        index=system.index,
-        search=search,
-        reranker=system.reranker,
-        seed=seed,
-    )
+        return measured(as_embedder(system))
+    return measured(system.embedder, index=system.index, reranker=system.reranker)
 
 
 def evaluate_run(
@@ -144,7 +138,8 @@ def evaluate_run(
     """Measure the run file of any system, such as Anserini, Elasticsearch or this package.
 
     Args:
-        run: A file in TREC's format: query id, Q0, document id, rank, score, name of the system.
+        run: A file in TREC's format: query id, Q0, document id, rank, score, name of the system. Or
+            a ``.json`` file: an object with an object of scores by document id for each query id.
         qrels: The judgements, in TREC's or in BEIR's format. All their queries count.
         metrics: nDCG@k, recall@k, MRR@k, MRR or MAP, the main one first; (): `DEFAULT_MEASURES`.
         seed: Seed of the intervals.

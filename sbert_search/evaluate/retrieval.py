@@ -17,6 +17,7 @@ from itertools import chain, compress, islice
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sbert_search.base.progress import warn
 from sbert_search.config import to_mapping
@@ -32,7 +33,9 @@ from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.records import Qrels, Query, Run, Where
 from sbert_search.search.candidates import candidates_of
 from sbert_search.search.engine import SearchEngine
+from sbert_search.search.facets import require_groups
 from sbert_search.search.fusion import fuse
+from sbert_search.search.hits import ids_of
 from sbert_search.search.options import MAX_RERANK_DEPTH, Fusion, SearchOptions
 from sbert_search.search.ordering import PairScorer
 from sbert_search.search.queries import pages_of_file
@@ -122,6 +125,8 @@ def evaluate_retrieval(
     tracker = EvaluationTracker(task, data, seed=seed, files=files)
     rows: Sources = folder
     if of_pairs:
+        if search.group_by is not None:
+            raise QueryError("group_by needs judgements of groups, in a folder; pairs have none.")
         pairs = read_triplets(folder, allow_pairs=True)
         rows, queries, qrels = collection_of_pairs(pairs)
     else:
@@ -133,8 +138,9 @@ def evaluate_retrieval(
             qrels = _qrels_in(opened, pairs, queries)
         depth = min(search.rerank_depth, task.depth)  # the reranker adds no documents to the run
         search = replace(search.for_index(opened.state), rerank_depth=depth)
-        _warn_of_absent(opened, qrels, search.where)
-        own = own_documents(opened, queries, qrels, task.ignore_identical_ids)
+        _warn_of_absent(opened, qrels, search)
+        ignore = task.ignore_identical_ids if search.group_by is None else False
+        own = own_documents(opened, queries, qrels, ignore)
         tracker.lap("index")
         engine = SearchEngine(opened, embedder)
         found = engine.run(queries, task.depth + bool(own), options=search)
@@ -149,7 +155,7 @@ def evaluate_retrieval(
             run = _put_first(reranked, run, depth)
             tracker.lap("rerank")
         settings = _settings(opened, search, task.depth, reranker)
-        counts = _counts(opened, qrels) | build_counts
+        counts = _counts(opened, qrels, search.group_by) | build_counts
         if own:
             settings["ignore identical ids"] = True
             counts[OWN_DOCUMENTS] = len(own)
@@ -190,26 +196,37 @@ def _qrels_in(index: Index, pairs: Sequence[Triplet], queries: Sequence[Query]) 
     return qrels
 
 
-def _warn_of_absent(index: Index, qrels: Qrels, where: Where | None) -> None:
+def _are_in(
+    index: Index, ids: Sequence[str], group_by: str | None, where: Where | None = None
+) -> NDArray[np.bool_]:
+    """Whether documents or, with ``group_by``, groups are in the index and pass the filter."""
+    if group_by is None:
+        rows = index.state.lookup(ids)
+        return rows >= 0 if where is None else np.isin(rows, first_rows(index.state, where))
+    require_groups(index.state, group_by)
+    found = {*ids_of(index.state, first_rows(index.state, where), group_by)}
+    return np.array([each in found for each in ids], dtype=bool)
+
+
+def _warn_of_absent(index: Index, qrels: Qrels, search: SearchOptions) -> None:
     """Warn of queries with relevant documents that the index lacks, or that a filter leaves out."""
     relevant = {
         query_id: [doc_id for doc_id, grade in grades.items() if grade > 0]
         for query_id, grades in qrels.items()
     }
     ids = list(dict.fromkeys(chain.from_iterable(relevant.values())))
-    rows = index.state.lookup(ids)
-    causes = {"are not in the index": rows < 0}
-    if where is not None:
-        passes = np.isin(rows, first_rows(index.state, where))
-        causes["the filter leaves out"] = (rows >= 0) & ~passes
+    are_in = _are_in(index, ids, search.group_by)
+    passes = _are_in(index, ids, search.group_by, search.where)
+    causes = {"are not in the index": ~are_in, "the filter leaves out": are_in & ~passes}
     for cause, are_absent in causes.items():
         if absent := dict.fromkeys(compress(ids, are_absent.tolist())):
             n = sum(not absent.keys().isdisjoint(own) for own in relevant.values())
+            pages = pages_of_file(index.state, next(iter(absent)))
             warn(
                 f"{n:,} of {len(qrels):,} queries have relevant documents that {cause}, "
                 f"{len(absent):,} in all: {', '.join([*absent][:3])}"
                 f"{', ...' if len(absent) > 3 else ''}; their scores are lower for it."
-                f"{pages_of_file(index.state, next(iter(absent)))}"
+                f"{pages and f'{pages} To find files, pass --group-by path.'}"
             )
 
 
@@ -313,7 +330,7 @@ def _judged_queries(task: EvalTask, folder: Path, qrels: Qrels) -> list[Query]:
     return [queries[query_id] for query_id in qrels]
 
 
-def _counts(index: Index, qrels: Qrels) -> dict[str, int]:
+def _counts(index: Index, qrels: Qrels, by: str | None) -> dict[str, int]:
     judged = sorted({doc_id for grades in qrels.values() for doc_id in grades})
     build = index.state.manifest.build
     return {
@@ -322,7 +339,7 @@ def _counts(index: Index, qrels: Qrels) -> dict[str, int]:
             max(grades.values()) < 1 for grades in qrels.values()
         ),
         "judgements": sum(map(len, qrels.values())),
-        "judged documents that are not in the index": int((index.state.lookup(judged) < 0).sum()),
+        "judged documents that are not in the index": int((~_are_in(index, judged, by)).sum()),
         "documents": index.state.n_docs,
         "passages": index.state.n_rows,
         "documents left out (bad rows)": build.counts.rejected if build else 0,

@@ -373,10 +373,14 @@ def scores_by_id(
 
     With ``group_by``, a document has the value of this column in place of its id, if it has one.
     """
-    docs = np.concatenate([ranking.docs for ranking in rankings])
-    names = snapshot.doc_ids(docs)
-    if group_by is not None:
-        values = snapshot.metadata(group_by, docs)
-        names = [own if v is None else str(v) for v, own in zip(values, names, strict=True)]
-    doc_ids = iter(names)
+    doc_ids = iter(ids_of(snapshot, np.concatenate([each.docs for each in rankings]), group_by))
     return (dict(zip(islice(doc_ids, len(r)), r.scores.tolist(), strict=True)) for r in rankings)
+
+
+def ids_of(snapshot: Snapshot, docs: NDArray[np.int64], group_by: str | None) -> list[str]:
+    """Return the ids of documents or, with ``group_by``, of groups, as `scores_by_id` does."""
+    names = snapshot.doc_ids(docs)
+    if group_by is None:
+        return names
+    values = snapshot.metadata(group_by, docs)
+    return [own if v is None else str(v) for v, own in zip(values, names, strict=True)]

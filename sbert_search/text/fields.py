@@ -24,6 +24,8 @@ TextAs = Literal["lines", "file"]
 """Whether a line or the whole file is a document, for a ``.txt`` file that is itself a source."""
 HtmlPart = Literal["all", "main"]
 """What is read of an HTML page."""
+References = Literal["keep", "drop"]
+"""Whether the list of references of a PDF file is read."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -94,7 +94,11 @@ def test_retrieval_takes_options_of_the_search_and_names_absent_documents(data: 
 
 def test_retrieval_names_the_pages_of_judged_files(data: Path) -> None:
     index = Index.build(
-        [{"_id": f"moon.pdf#page={n}", "text": "moon"} for n in (2, 3)], model="hashing"
+        [
+            {"_id": f"moon.pdf#page={n}", "text": "moon", "path": "moon.pdf", "page": n}
+            for n in (2, 3)
+        ],
+        model="hashing",
     )
     (data / "mini" / "qrels" / "test.tsv").write_text(
         "query-id\tcorpus-id\tscore\nq\tmoon.pdf\t1\n"
@@ -103,7 +107,20 @@ def test_retrieval_names_the_pages_of_judged_files(data: Path) -> None:
     index.backup(data / "pages.index")
     done = sbert_search("eval", "retrieval", data / "mini", "--index", data / "pages.index")
     pages = "'moon.pdf#page=2' ... 'moon.pdf#page=3'."
-    assert f"their scores are lower for it. Each page of it is a document: {pages}" in done.err
+    assert f"scores are lower for it. Each page of it is a document: {pages} To find" in done.err
+    assert ("0.0000" in done.out, "pass --group-by path." in done.err) == (True, True)
+    line = ("eval", "retrieval", data / "mini", "--index", data / "pages.index", "--group-by")
+    done = sbert_search(*line, "path", "--json", "-q")
+    assert (done.code, done.err, done.records[0]["score"]) == (0, "", 1.0)
+    assert done.records[0]["counts"]["judged documents that are not in the index"] == 0
+    done = sbert_search(*line, "path", "--where", "page > 3")
+    assert "documents that the filter leaves out, 1 in all: moon.pdf; their scores" in done.err
+    assert "Unknown metadata column 'paht'" in sbert_search(*line, "paht").err
+    (data / "mini" / "qrels" / "test.tsv").write_text("q 0 moon 1\n")
+    done = sbert_search(*line, "path")
+    assert "documents that are not in the index, 1 in all: moon; their scores" in done.err
+    pairs = ("eval", "retrieval", data / "pairs.jsonl", "--model", "hashing", "--group-by", "path")
+    assert "group_by needs judgements of groups, in a folder" in sbert_search(*pairs).err
 
 
 def test_examples_of_fewer_tokens_than_possible_are_wrong_usage() -> None:

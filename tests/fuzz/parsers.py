@@ -216,6 +216,7 @@ PARSERS: dict[str, Parser] = {
     "qrels": text("qrels/test.tsv", QRELS, lambda path: read_qrels(path.parent.parent)),
     "TREC qrels": text("qrels/test.tsv", TREC_QRELS, lambda path: read_qrels(path.parent.parent)),
     "run": text("run.trec", RUN, read_run),
+    "JSON run": text("run.json", b'{"q1": {"d1": 1.5, "a b": 1}, "q2": {}}', read_run),
     "pairs": text("pairs.tsv", PAIRS, read_pairs),
     "queries": text("queries.jsonl", QUERIES, read_queries),
     **{kind: _read_columnar(f"c.{kind}") for kind in ("parquet", "arrow", "ipc", "feather")},

@@ -59,9 +59,10 @@ def run(
 ) -> None:
     """Measure and compare run files of any system.
 
-    QRELS are relevance judgements in TREC's or BEIR's format, and RUNS are files in TREC's format,
-    such as those of Anserini. The metrics are those of trec_eval, with 95 % intervals. Each further
-    run is compared with the first one as `eval compare` does.
+    QRELS are relevance judgements in TREC's or BEIR's format. RUNS are files in TREC's format, such
+    as those of Anserini, or .json files {query: {document: score}}. The metrics are those of
+    trec_eval, with 95 % intervals. Each further run is compared with the first one as `eval
+    compare` does.
     """
     from sbert_search.evaluate.comparison import compare, corrected_together
     from sbert_search.evaluate.judged import evaluate_run

@@ -82,7 +82,7 @@ def sts(
 
 @click.command()
 @click.option("--index", type=FOLDER, help="Index to search.  [default: a new exact index]")
-@options_of(SearchOptions, "where", "fuzzy")
+@options_of(SearchOptions, "where", "fuzzy", "group_by")
 @ranking_options("auto")
 @boost_option
 @no_cache

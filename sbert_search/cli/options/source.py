@@ -54,6 +54,7 @@ field_options = joined(
 file_options = joined(
     options_of(ReadSettings, "encoding", unset="UTF-8"),
     options_of(ReadSettings, "html", unset="all"),
+    options_of(ReadSettings, "references", unset="keep"),
     options_of(ReadSettings, "exclude", unset="", multiple=True),
 )
 _source_options = joined(

@@ -15,7 +15,7 @@ from sbert_search.declared import Bounds, check
 from sbert_search.embed.arguments import CheckedOptions, EmbedderOptions, OnTruncate
 from sbert_search.errors import ConfigError
 from sbert_search.index.settings import IndexSpec, LexicalSettings, Metric, VectorType
-from sbert_search.text.fields import FieldNames, HtmlPart, TextAs
+from sbert_search.text.fields import FieldNames, HtmlPart, References, TextAs
 from sbert_search.wings import required_part
 
 if TYPE_CHECKING:
@@ -94,6 +94,10 @@ class ReadSettings:
         html: What is read of an HTML page: ``all`` that a reader sees, or the ``main`` part. That
             is the content of ``<main>``, else of ``<article>``, else all but ``<header>``; without
             ``<nav>``, ``<aside>`` and ``<footer>``.
+        references: What is done with the list of references of a PDF file. ``drop`` leaves out the
+            text from a line such as ``References`` or ``7. Literatur``, after the first third of
+            the file, up to a line that begins with ``Appendix``, ``Anhang``, ``Supplementary`` or
+            the like, or to the end; of several lists that no such line ends, only the last.
         exclude: Leave out files of folders and globs that match this pattern, or that lie in a
             folder that matches. A pattern with a slash is compared with the path, as in the ids of
             documents; one without, with the name of the file and of each folder above it. ``*``
@@ -136,6 +140,7 @@ class ReadSettings:
     text_as: TextAs | None = None
     encoding: _Encoding = None
     html: HtmlPart = "all"
+    references: References = "keep"
     exclude: _Globs = ()
     chunk_tokens: _Tokens = None
     chunk_overlap: _Overlap = 0
@@ -179,7 +184,7 @@ class ReadSettings:
         """How the bytes of files become text, and which files are left out."""
         from sbert_search.text.formats.files import Reading
 
-        return Reading(self.encoding, self.html, tuple(self.exclude))
+        return Reading(self.encoding, self.html, self.references, tuple(self.exclude))
 
     def chunking(self, embedder: TextEmbedder | None) -> Chunking:
         """Return how texts are split.
@@ -265,6 +270,7 @@ class ReadFields(TypedDict, total=False):
     text_as: TextAs | None
     encoding: _Encoding
     html: HtmlPart
+    references: References
     exclude: _Globs
     chunk_tokens: _Tokens
     chunk_overlap: _Overlap

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 
@@ -42,6 +42,7 @@ from sbert_search.index.writer import IndexWriter
 from sbert_search.records import Document
 from sbert_search.text.documents import CorpusReader, Survey
 from sbert_search.text.formats.files import (
+    Reading,
     fingerprint,
     fingerprint_before_last,
     list_files,
@@ -362,10 +363,7 @@ class _Changes:
 
     def report(self, *, dry_run: bool) -> SyncReport:
         """Say what a sync does with each file."""
-        failed = {
-            **self._not_read(),
-            **{path: reject.reason for path, reject in self._broken.items()},
-        }
+        failed = self._not_read() | {path: bad.reason for path, bad in self._broken.items()}
         textless = {*self._changed} - self.found - self._broken.keys() - self._before.keys()
         return SyncReport(
             added=tuple(path for path in self._new if path in self.found),
@@ -448,19 +446,19 @@ def _shown(source: SourceFile, path: str) -> str:
 
 
 def _is_recorded(build: BuildCursor | None, settings: ReadSettings, root: str) -> bool:
-    """Whether the index names the root and the files to leave out, for later syncs."""
+    """Whether the index names the root and how files are read, for later syncs."""
     if build is None or build.root != root:
         return False
-    return from_mapping(ReadSettings, build.settings).exclude == settings.exclude
+    return from_mapping(ReadSettings, build.settings).reading == settings.reading
 
 
 def _record(writer: IndexWriter, settings: ReadSettings, root: str) -> None:
-    """Commit the root and the files to leave out, unless the index names them."""
+    """Commit the root and how files are read, unless the index names them."""
     build = writer.snapshot.manifest.build
     if not _is_recorded(build, settings, root):
         stored = settings.stored_values()
         build = build or BuildCursor(source_sha256="", rows=0, settings=stored, finished=True)
-        kept = {**build.settings, "exclude": stored["exclude"]}
+        kept = {**build.settings, **{each.name: stored[each.name] for each in fields(Reading)}}
         writer.commit(None, cursor=replace(build, root=root, settings=kept))
 
 

@@ -22,7 +22,7 @@ import xxhash
 from sbert_search.base.memory import mib
 from sbert_search.errors import CorpusError
 from sbert_search.records import PAGE_MARK
-from sbert_search.text.fields import HtmlPart
+from sbert_search.text.fields import HtmlPart, References
 from sbert_search.text.formats import markup
 from sbert_search.text.formats.markup import Pdf
 from sbert_search.text.formats.office import read_docx
@@ -117,6 +117,7 @@ class Reading:
 
     encoding: str | None = None
     html: HtmlPart = "all"
+    references: References = "keep"
     exclude: tuple[str, ...] = ()
 
     def leaves_out(self, path: str) -> bool:
@@ -198,9 +199,10 @@ def read_files(
     """Yield a row for each document, after the first ``skip`` rows and rejects.
 
     The fields of a row are ``id``, ``title``, ``text``, ``path`` and ``modified``, and ``page`` for
-    each page with text of a PDF file, with ``author`` and ``created`` if the file has them. Front
-    matter of Markdown adds its fields. The title is found in the content; otherwise it is the name
-    of the file. A file without title and text is skipped, but a PDF file without text is rejected.
+    each page with text of a PDF file, with ``page_label``, ``author`` and ``created`` if the file
+    has them. Front matter of Markdown adds its fields. The title is found in the content; otherwise
+    it is the name of the file. A file without title and text is skipped, but a PDF file without
+    text is rejected.
     """
     rows = itertools.chain.from_iterable(_read_file(file, limit) for file in files)
     return itertools.islice(rows, skip, None)
@@ -212,8 +214,9 @@ def fingerprint(data: bytes, file: FileName | None = None) -> int:
     Options of ``file`` change the hash if they change how these bytes are read.
     """
     own = xxhash.xxh3_64_intdigest(data, seed=_EXTRACTION)
-    if file and file.reading.html != "all" and _kind(file) == "html":
-        own ^= xxhash.xxh3_64_intdigest(file.reading.html.encode())
+    part = file and {"html": file.reading.html, "pdf": file.reading.references}.get(_kind(file))
+    if part in ("main", "drop"):
+        own ^= xxhash.xxh3_64_intdigest(part.encode())
     is_text = file and _kind(file) in ("text", "markdown", "rst", "html")
     if file and is_text and file.reading.encoding and not _is_utf8(data):
         own ^= xxhash.xxh3_64_intdigest(file.reading.encoding.encode())
@@ -283,7 +286,7 @@ def _read_pages(
 
     The other pages, and all pages before a damaged page, have the `fingerprint_before_last`.
     """
-    whole, pdf = fingerprint(data, file), Pdf(data)
+    whole, pdf = fingerprint(data, file), Pdf(data, file.reading.references)
     title = pdf.title or printable(file.path.name)
     row: RawRow | None = None
     try:
@@ -292,6 +295,8 @@ def _read_pages(
                 yield row
             doc_id, shown = f"{file.doc_id}{PAGE_MARK}{number}", f"{file.shown}:page {number}"
             values = {"id": doc_id, "title": title, "text": text, "page": number}
+            if pdf.labels and pdf.labels[number - 1]:
+                values["page_label"] = pdf.labels[number - 1]
             row = RawRow(
                 shown,
                 number,
@@ -310,23 +315,18 @@ def _parts(
     kind: Kind, data: bytes, limit: RowLimit, reading: Reading
 ) -> tuple[str, str, Mapping[str, object]]:
     """Return the title, the text and more columns of a file."""
-    if kind == "markdown":
-        limit.check_text(data)
-        title, text, fields = markup.markdown(_decode(data, reading.encoding))
-        return title, text, {name: fields[name] for name in fields if name not in _OWN_COLUMNS}
-    return *_title_and_text(kind, data, limit, reading), {}
-
-
-def _title_and_text(kind: Kind, data: bytes, limit: RowLimit, reading: Reading) -> tuple[str, str]:
     if kind == "notebook":
-        return markup.notebook(data.removeprefix(BOM), limit)
+        return *markup.notebook(data.removeprefix(BOM), limit), {}
     if kind == "docx":
-        return read_docx(data, limit)
+        return *read_docx(data, limit), {}
     limit.check_text(data)
     if kind == "html":
-        return markup.html_text(_decode_html(data, reading.encoding), reading.html)
+        return *markup.html_text(_decode_html(data, reading.encoding), reading.html), {}
     text = _decode(data, reading.encoding)
-    return markup.rst_title(text) if kind == "rst" else "", text
+    if kind == "markdown":
+        title, text, fields = markup.markdown(text)
+        return title, text, {name: fields[name] for name in fields if name not in _OWN_COLUMNS}
+    return markup.rst_title(text) if kind == "rst" else "", text, {}
 
 
 def _decode(data: bytes, encoding: str | None = None) -> str:

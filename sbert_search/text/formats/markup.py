@@ -14,10 +14,10 @@ import re
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from itertools import chain
+from itertools import chain, compress
 
 from sbert_search.errors import install
-from sbert_search.text.fields import HtmlPart
+from sbert_search.text.fields import HtmlPart, References
 from sbert_search.text.formats.lines import parse_object
 from sbert_search.text.formats.rows import NO_BUDGET, BadRow, Cell, RowLimit
 
@@ -401,6 +401,14 @@ _NO_TITLE = re.compile(  # what programs write if the author gave no title
 )
 _NO_AUTHOR = ("", "anonymous", "unknown")
 NO_TEXT = "no page has text; a scanned PDF needs text recognition (OCR) first"
+_REFERENCES = re.compile(  # a line without white space, as in R EFERENCES, of small capitals
+    r"([\d.]+|[ivx]+\.|[a-z]\.)?(references(cited|andnotes)?|bibliography|workscited|literatur(e|"
+    r"verzeichnis)?|bibliographie|références(bibliographiques)?|bibliografía|referencias)[.:]?"
+)
+_APPENDIX = re.compile(
+    r"(?=[A-Z\d])(?:\w{1,3}[.)]? )?(?i:appendi(?:x|ces)|anhang|annexe?|ap[ée]ndice|anexo|"
+    r"supplement(?:ary|al)?|supporting information)\b.{0,80}"
+)
 _HTML = (b"<!doctype html", b"<html")  # a page of a login or an error that was saved as PDF
 
 
@@ -408,11 +416,13 @@ class Pdf:
     """A PDF file that is open. A file that cannot be opened raises `BadRow`.
 
     ``title`` is "" if the author gave none. ``columns`` are ``author`` and ``created``, the day, if
-    the file has them. ``scanned`` are the pages that are images without text, of those that
-    `pages` has read.
+    the file has them. ``labels`` are the printed numbers of all pages, such as ``iv`` and ``101``,
+    if the file has others than 1, 2, 3. ``scanned`` are the pages that are images without text, of
+    those that `pages` has read.
     """
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, references: References = "keep") -> None:
+        self._drops_references = references == "drop"
         try:
             from pypdf import PdfReader
         except ImportError:
@@ -437,6 +447,11 @@ class Pdf:
                 if about and (created := about.creation_date):  # front matter may have other texts
                     self.columns["created"] = Cell(created.date())
             self._n_pages = len(self._reader.pages)
+            self.labels: list[str] = []
+            with contextlib.suppress(Exception):  # broken labels; the pages may be sound
+                labels = [clean_title(_clean(label)) for label in self._reader.page_labels]
+                if labels != [str(n) for n in range(1, self._n_pages + 1)]:
+                    self.labels = labels
         self.title = "" if _NO_TITLE.fullmatch(title) else title
         self.scanned: list[int] = []
 
@@ -467,8 +482,10 @@ class Pdf:
             raise BadRow(NO_TEXT)
 
     def _with_text(self, part: Mapping[int, str], images: set[int]) -> list[tuple[int, str]]:
-        texts = _joined(_without_running_lines(part))
+        texts: Mapping[int, str] = _joined(_without_running_lines(part))
         self.scanned += [number for number in texts if not texts[number] and number in images]
+        if self._drops_references and len(texts) == self._n_pages:  # not of a book in parts
+            texts = _without_references(texts)
         return [(number, text) for number, text in texts.items() if text]
 
 
@@ -559,6 +576,28 @@ def _joined(pages: Mapping[int, str]) -> dict[int, str]:
         return f"{left}-" if keep else left
 
     return {number: _BROKEN.sub(join, text) for number, text in pages.items()}
+
+
+def _without_references(pages: Mapping[int, str]) -> Mapping[int, str]:
+    """Leave out lists of references, as `ReadSettings.references` says; keep all if all is one."""
+    lines = [(n, line) for n, text in pages.items() for line in text.split("\n")]
+    end = start = len(lines)
+    kept, last_page = [True] * end, 0
+    for at in range(end // 3, end):  # a table of contents stands before
+        n, line = lines[at]
+        if _REFERENCES.fullmatch("".join(line.split()).casefold()):
+            if start == end or n > last_page + 1:  # else a running header of the list
+                start = at
+            last_page = n
+        elif start < end and _APPENDIX.fullmatch(line.strip()):
+            kept[start:at] = [False] * (at - start)
+            start = end
+    kept[start:] = [False] * (end - start)
+    left = dict.fromkeys(pages, "")
+    for n, line in compress(lines, kept):
+        left[n] += f"{line}\n"
+    left = {n: text.strip() for n, text in left.items()}
+    return left if any(left.values()) else pages
 
 
 @contextlib.contextmanager

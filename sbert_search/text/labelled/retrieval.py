@@ -1,4 +1,4 @@
-"""Read the queries and relevance judgements of a BEIR folder; read and write TREC run files.
+"""Read the queries and relevance judgements of a BEIR folder; read and write run files.
 
 Source: Thakur et al. 2021, BEIR (arXiv:2104.08663). A BEIR folder holds ``corpus.jsonl``,
 ``queries.jsonl`` and ``qrels/<split>.tsv``, as in the BEIR repository.
@@ -7,11 +7,13 @@ A line of a run file is one hit: ``query_id Q0 doc_id rank score tag``, with ran
 ASCII white space separates cells, as in trec_eval; other Unicode spaces and line separators are
 part of an id. trec_eval ignores the ranks: it sorts by score, as 32-bit floats, and breaks ties by
 document id. The written scores therefore decrease strictly as 32-bit floats. This package reads the
-hits in the order of their ranks.
+hits in the order of their ranks. A run file whose name ends in ``.json`` is an object of objects,
+``{query_id: {doc_id: score}}``, as of ranx, and holds every id.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import sys
@@ -25,7 +27,7 @@ from sbert_search.base.memory import mib
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.records import Document, Qrels, Query, Run
 from sbert_search.text.fields import FieldNames, row_parts
-from sbert_search.text.formats.lines import read_text_lines
+from sbert_search.text.formats.lines import parse_object, read_text_lines
 from sbert_search.text.formats.rows import BadRow, RawRow, RowLimit, map_rows
 from sbert_search.text.labelled.records import Triplet
 from sbert_search.text.sources import (
@@ -47,18 +49,27 @@ class RunCellError(CorpusError):
 
 def write_run(
     run: Run | Iterable[tuple[str, Mapping[str, float]]], path: Path, *, tag: str = "sbert-search"
-) -> None:
-    """Write a run atomically; the hits of a query are sorted by descending score.
+) -> int:
+    """Write a run atomically, the best hits of a query first; return the number of hits.
 
     Hits with equal scores keep their order, also in other programs: see `strictly_falling`. An
-    iterable, in which each query must occur only once, is written query by query. An id that no run
-    file can hold raises `RunCellError`.
+    iterable, in which each query must occur only once, is written query by query in TREC's
+    format. An id that this format cannot hold raises `RunCellError`.
     """
     _check_cell(tag, "tag")
+    queries = run.items() if isinstance(run, Mapping) else run
+    ranked = ((query_id, _ranked(query_id, hits)) for query_id, hits in queries)
     try:
         with replacing(path) as file:
-            for query_id, hits in run.items() if isinstance(run, Mapping) else run:
+            if path.suffix.lower() == ".json":
+                whole = dict(ranked)
+                file.write(json.dumps(whole).encode())
+                return sum(map(len, whole.values()))
+            n_hits = 0
+            for query_id, hits in ranked:
                 file.write("".join(_lines(query_id, hits, tag)).encode())
+                n_hits += len(hits)
+            return n_hits
     except OSError as error:
         raise CorpusError(f"{path}: cannot be written: {error.strerror}.") from error
 
@@ -67,13 +78,16 @@ def _lines(query_id: str, hits: Mapping[str, float], tag: str) -> Iterator[str]:
     _check_cell(query_id, "query id")
     if query_id.startswith("\ufeff"):
         raise RunCellError(f"The query id {query_id!r} begins with a byte order mark. Remove it.")
-    for doc_id, score in hits.items():
+    for rank, (doc_id, score) in enumerate(hits.items(), start=1):
         _check_cell(doc_id, "document id")
-        if not math.isfinite(score):
-            raise CorpusError(f"{query_id!r}, {doc_id!r}: the score {score} is not finite.")
-    ranked = {doc_id: float(hits[doc_id]) for doc_id in sorted(hits, key=lambda d: -hits[d])}
-    for rank, (doc_id, score) in enumerate(strictly_falling(ranked).items(), start=1):
         yield f"{query_id} Q0 {doc_id} {rank} {score!r} {tag}\n"
+
+
+def _ranked(query_id: str, hits: Mapping[str, float]) -> dict[str, float]:
+    for doc_id, score in hits.items():
+        if not abs(score) <= sys.float_info.max:  # NaN is neither
+            raise CorpusError(f"{query_id!r}, {doc_id!r}: the score {score} is not finite.")
+    return strictly_falling({d: float(hits[d]) for d in sorted(hits, key=lambda d: -hits[d])})
 
 
 def strictly_falling(scores: Mapping[str, float]) -> dict[str, float]:
@@ -102,7 +116,8 @@ def strictly_falling(scores: Mapping[str, float]) -> dict[str, float]:
 def read_run(path: Path) -> Run:
     """Read a run; the hits of each query are sorted by rank, and their scores must not rise.
 
-    Ranks may begin at any whole number, since some systems count from 0, and may have gaps.
+    Ranks may begin at any whole number, since some systems count from 0, and may have gaps. Hits in
+    JSON have no ranks, and are sorted by score.
     """
     ranked: dict[str, dict[int, tuple[str, float, str]]] = {}
 
@@ -114,10 +129,26 @@ def read_run(path: Path) -> Run:
         hits[rank] = (doc_id, score, row.source)
 
     with open_bytes(path) as stream:
-        map_rows(read_text_lines(stream, str(path)), add)
-    if not ranked:
+        if path.suffix.lower() == ".json":
+            run = _read_json(path, stream.read())
+        else:
+            map_rows(read_text_lines(stream, str(path)), add)
+            run = {query_id: _by_rank(hits) for query_id, hits in ranked.items()}
+    if not run:
         raise CorpusError(f"{path}: holds no hits.")
-    return {query_id: _by_rank(hits) for query_id, hits in ranked.items()}
+    return run
+
+
+def _read_json(path: Path, data: bytes) -> dict[str, dict[str, float]]:
+    run = {}
+    try:
+        for query_id, hits in parse_object(data).items():
+            if not isinstance(hits, dict) or {*map(type, hits.values())} - {int, float}:
+                raise BadRow(f"query {query_id!r} has no object of scores by document id", hits)
+            run[query_id] = _ranked(query_id, hits)
+    except BadRow as bad:
+        raise bad.at(str(path)).error() from None
+    return run
 
 
 def _by_rank(hits: dict[int, tuple[str, float, str]]) -> dict[str, float]:
@@ -153,8 +184,8 @@ def _parse(line: str) -> tuple[str, int, str, float]:
 def _check_cell(value: str, kind: str) -> None:
     if not _CELL.fullmatch(value):
         raise RunCellError(
-            f"The {kind} {value!r} is empty or has white space, which no run file can hold. Rename "
-            "it, or use JSON, which holds every id: that of `search --json` or of `eval --out`."
+            f"The {kind} {value!r} is empty or has white space, which TREC's format cannot hold. "
+            "Rename it, or use JSON, which holds every id: `--run-out NAME.json` or `eval --out`."
         )
     if any("\ud800" <= character <= "\udfff" for character in value):
         raise RunCellError(f"The {kind} {value!r} has a lone surrogate, which UTF-8 cannot hold.")
@@ -228,7 +259,15 @@ def read_qrels_file(path: Path) -> Qrels:
             if cells_of is _beir_cells:
                 _check_header(row.text)
                 return
-        _add_judgement(qrels, *cells_of(row.text))
+        query_id, doc_id, grade = cells_of(row.text)
+        if not _GRADE.fullmatch(grade):
+            raise BadRow("the grade must be an integer of at most nine digits", grade)
+        first = qrels.setdefault(query_id, {}).setdefault(doc_id, int(grade))
+        if first != int(grade):
+            raise BadRow(
+                f"an earlier line has the grade {first} for this query and document",
+                f"{query_id} {doc_id} {grade}",
+            )
 
     with open_bytes(path) as stream:
         map_rows(read_text_lines(stream, str(path)), add)
@@ -264,19 +303,6 @@ def _check_header(line: str) -> None:
     if _GRADE.fullmatch(_beir_cells(line)[2]):
         raise BadRow(
             f"the first line must be a header: query-id, corpus-id, score; {_TREC_FORM}", line
-        )
-
-
-def _add_judgement(
-    qrels: dict[str, dict[str, int]], query_id: str, doc_id: str, grade: str
-) -> None:
-    if not _GRADE.fullmatch(grade):
-        raise BadRow("the grade must be an integer of at most nine digits", grade)
-    first = qrels.setdefault(query_id, {}).setdefault(doc_id, int(grade))
-    if first != int(grade):
-        raise BadRow(
-            f"an earlier line has the grade {first} for this query and document",
-            f"{query_id} {doc_id} {grade}",
         )
 
 

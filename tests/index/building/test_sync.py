@@ -412,6 +412,22 @@ def test_pages_are_read_again_when_their_menus_are_left_out(notes: Path) -> None
     assert texts(kept) == texts(index)
 
 
+def test_later_syncs_keep_how_files_are_read(notes: Path) -> None:
+    paper = [f"The {name} rises." for name in ("sea", "moon", "sun")]
+    (notes / "c.pdf").write_bytes(make_pdf([*paper, "References", "Tides, 2001."]))
+    index = build(notes)
+    assert index.sync(notes).changes == 0
+    assert index.sync(notes, references="drop").replaced == ("c.pdf",)
+    assert [*texts(index)][-3:] == [f"c.pdf#page={n}" for n in (1, 2, 3)]
+    assert Index.open(index.path).sync(notes).changes == 0
+    (notes / "c.pdf").write_bytes(make_pdf([*paper[:2], "References", "Tides, 2001."]))
+    assert index.upsert(notes / "c.pdf").counts.indexed == 0
+    assert index.sync(notes).replaced == ("c.pdf",)
+    assert len(texts(index)) == 4 + 2
+    assert index.sync(notes, references="keep").replaced == ("c.pdf",)
+    assert len(texts(index)) == 4 + 4
+
+
 def enriched(index: Index, *doc_ids: str) -> None:
     """Add a column to documents of files, as from a list of references."""
     feed = [{"_id": doc_id, "year": 2021} for doc_id in doc_ids]

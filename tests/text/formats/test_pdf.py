@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import xxhash
 from pypdf import PdfReader, PdfWriter
+from pypdf.constants import PageLabelStyle
 from pypdf.errors import DependencyError
 
 from sbert_search.index.index import Index
@@ -264,6 +265,66 @@ def test_the_pages_before_a_damaged_one_are_kept(tmp_path: Path) -> None:
     assert reject.reason.startswith(
         "page 3, which is left out with all later pages, cannot be read"
     )
+
+
+def test_a_page_has_its_printed_number_if_it_is_another(tmp_path: Path) -> None:
+    writer = PdfWriter(clone_from=PdfReader(io.BytesIO(make_pdf(["a", "b", "c", "d"]))))
+    writer.set_page_label(0, 1, style=PageLabelStyle.LOWERCASE_ROMAN)
+    writer.set_page_label(2, 3, style=PageLabelStyle.DECIMAL, start=101)
+    writer.write(tmp_path / "a.pdf")
+    (tmp_path / "b.pdf").write_bytes(make_pdf(["e"]))
+    labels = [document.metadata.get("page_label") for document in read_all(tmp_path)[0]]
+    assert labels == ["i", "ii", "101", "102", None]
+    broken = (tmp_path / "a.pdf").read_bytes().replace(b"/Nums", b"/Numb")
+    assert Pdf(broken).labels == []
+
+
+def without_references(*pages: str) -> dict[int, str]:
+    return dict(Pdf(make_pdf(pages), references="drop").pages())
+
+
+BODY = ("The moon pulls the sea.", "It does so twice a day.")
+LIST = ("[1] Tides, 2001.", "[2] Waves, 2002.")
+
+
+@pytest.mark.parametrize(
+    "heading",
+    [
+        "References", "7. REFERENCES", "VII. R EFERENCES", "5.2 Literaturverzeichnis",
+        "Bibliography:", "A. Works Cited", "6 Referencias",
+    ],
+)  # fmt: skip
+def test_a_list_of_references_is_left_out_on_demand(heading: str) -> None:
+    pages = [page_of(*BODY), page_of("It ends.", heading, LIST[0]), page_of(LIST[1], "3, 12-19.")]
+    assert without_references(*pages) == {1: "\n".join(BODY), 2: "It ends."}
+    kept = dict(Pdf(make_pdf(pages)).pages())
+    assert kept[2] == f"It ends.\n{heading}\n{LIST[0]}"
+    assert kept.keys() == {1, 2, 3}
+
+
+def test_an_appendix_after_the_references_is_kept() -> None:
+    pages = without_references(
+        page_of("Contents", "References", "Appendix A", *BODY),
+        page_of("Preferences", "References to others are given below.", "References", *LIST),
+        page_of(
+            "References", "[3] See the appendix of Dunes.", "A. Appendix: tables", "High water"
+        ),
+        page_of("Supplementary", "References", LIST[0]),
+    )
+    assert pages == {
+        1: "\n".join(("Contents", "References", "Appendix A", *BODY)),
+        2: "Preferences\nReferences to others are given below.",
+        3: "A. Appendix: tables\nHigh water",
+        4: "Supplementary",
+    }
+
+
+def test_of_several_lists_without_a_clear_end_only_the_last_is_left_out() -> None:
+    chapter = page_of(*BODY, "References", *LIST)
+    pages = without_references(*[chapter, page_of(*BODY, "More.")] * 3, chapter)
+    assert [n for n, text in pages.items() if "[1]" in text] == [1, 3, 5]
+    assert pages[7] == "\n".join(BODY)
+    assert without_references(page_of("References", *LIST)) != {}
 
 
 @pytest.mark.parametrize(

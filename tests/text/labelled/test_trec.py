@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -117,6 +118,45 @@ def test_a_tag_is_one_cell(tmp_path: Path, tag: str, message: str) -> None:
         write_run({"q": {"d": 1.0}}, tmp_path / "run.trec", tag=tag)
     assert message in str(caught.value)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_json_run_holds_every_id(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    write_run({"q 1": {"b c.pdf": 0.5, "": 1}, "\ufeff\udcff": {}}, path)
+    assert json.loads(path.read_text()) == {"q 1": {"": 1.0, "b c.pdf": 0.5}, "\ufeff\udcff": {}}
+    path.write_text('{"q": {"a": 1, "b c": 2.5, "d": -1}}')
+    assert [*read_run(path)["q"].items()] == [("b c", 2.5), ("a", 1), ("d", -1)]
+
+
+@given(st.dictionaries(st.text(), st.dictionaries(st.text(), SCORES), min_size=1))
+def test_a_json_run_is_read_back_in_its_order(
+    tmp_path_factory: pytest.TempPathFactory, run: dict[str, dict[str, float]]
+) -> None:
+    path = tmp_path_factory.mktemp("run") / "run.json"
+    write_run(run, path)
+    found = read_run(path)
+    assert found.keys() == run.keys()
+    for query_id, hits in run.items():
+        assert [*found[query_id]] == sorted(hits, key=lambda doc_id: -hits[doc_id])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{}", "run.json: holds no hits"),
+        ("{", "run.json: broken JSON"),
+        ("[]", "run.json: the row is not a JSON object ([])"),
+        ('{"q": ["d"]}', "run.json: query 'q' has no object of scores by document id"),
+        ('{"q": {"d": true}}', "no object of scores by document id"),
+        ('{"q": {"d": 1e400}}', "'q', 'd': the score inf is not finite"),
+        (f'{{"q": {{"d": 1{400 * "0"}}}}}', "is not finite"),
+    ],
+)
+def test_a_wrong_json_run_is_refused(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "run.json").write_text(content)
+    with pytest.raises(CorpusError) as caught:
+        read_run(tmp_path / "run.json")
+    assert message in str(caught.value)
 
 
 def test_ranks_from_zero_and_with_gaps_are_read_in_their_order(tmp_path: Path) -> None:
