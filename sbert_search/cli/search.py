@@ -219,9 +219,8 @@ def search(
         vectors = load_vectors(vector_file)
     if queries is not None:
         return _answer_file(engine, queries, vectors, run_out, as_json, chosen, highlight=highlight)
-    columns = [*map(str.strip, (facets or "").split(","))]
-    matching = keywords_of(chosen, MatchKeywords)
-    counts = {} if facets is None else engine.facets(query, columns, **matching)
+    about = keywords_of(chosen, MatchKeywords)
+    counts = engine.facets(query, facets, **about) if facets is not None else {}
     listed = facets is None or bool(typed(ctx) & {"sort", "k", "offset"})
     if query is not None or vectors is not None or listed:
         _answer(engine, query, vectors, as_json, chosen, highlight=highlight)

@@ -439,8 +439,8 @@ class SearchEngine:
             query: A text. In lexical and hybrid search, a document matches if it has a word of the
                 text and meets the operators in it. In dense search, every document that meets the
                 operators matches. None: every document matches.
-            columns: One column or several. ``price:0:50:100`` counts the ranges from 0 to below 50,
-                to below 100, from 100 on, and, if there are lower values, below 0.
+            columns: A list, or one text with commas. ``price:0:50:100`` counts the ranges from 0 to
+                below 50, to below 100, from 100 on, and, if there are lower values, below 0.
             n: Maximum number of values in ``Facet.counts``, and of ranges in ``Facet.ranges``, for
                 each column.
             keywords: ``where``, ``mode``, ``syntax`` and ``fuzzy``; see `SearchOptions`.
@@ -456,7 +456,7 @@ class SearchEngine:
         """
         from sbert_search.search.facets import count_values
 
-        snapshot, names = self._state(), [columns] if isinstance(columns, str) else columns
+        snapshot, names = self._state(), names_of(columns)
         with self._turns:
             marks = self._matching(snapshot, query, keywords)
             found = [count_values(snapshot, name, marks, n) for name in dict.fromkeys(names)]

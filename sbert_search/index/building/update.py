@@ -72,8 +72,6 @@ from sbert_search.text.vectors import RowVectors, VectorsLike
 if TYPE_CHECKING:
     from sbert_search.index.index import Index
 
-Columns = Mapping[str, Collection[str]]  # names of columns by the id of a document
-
 
 def update(
     index: Index,
@@ -85,7 +83,7 @@ def update(
     keywords: ReadKeywords,
     *,
     partial_rows: bool = False,
-    clear: Columns | None = None,
+    clear: Mapping[str, Collection[str]] | None = None,
     dry_run: bool = False,
     surveyed: tuple[CorpusReader, Survey] | None = None,
 ) -> IngestReport:
@@ -234,13 +232,13 @@ def _reader_of(
     )
 
 
-def _document_of(index: Index, clear: Columns, doc_id: str) -> Document | None:
-    """Read a document, with its later source, and with None for the values of ``clear``."""
+def _document_of(index: Index, gone: Mapping[str, Collection[str]], doc_id: str) -> Document | None:
+    """Read a document, with its later source, and with None for values that are ``gone``."""
     rows, contents = index.state.find([doc_id])
     if rows[0] < 0:
         return None
     document = index.state.fetch(rows)[0].document
-    lost = dict.fromkeys(document.metadata.keys() & clear.get(doc_id, ()))
+    lost = dict.fromkeys(document.metadata.keys() & gone.get(doc_id, ()))
     source = source_after_update(document, int(contents[0]))
     return replace(document, metadata={**document.metadata, **lost}, source=source)
 
