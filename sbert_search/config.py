@@ -72,6 +72,12 @@ def is_integer(value: object) -> TypeGuard[int]:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
+def names_of(given: str | Iterable[str]) -> tuple[str, ...]:
+    """Return the names of a list, or of a text that separates them by commas."""
+    names = [name.strip() for name in given.split(",")] if isinstance(given, str) else given
+    return tuple(filter(None, names))
+
+
 def require_known(keywords: Mapping[str, object], known: type) -> None:
     """Raise a `TypeError` if a keyword is none of a `TypedDict`."""
     for name in keywords.keys() - known.__annotations__.keys():

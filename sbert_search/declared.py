@@ -15,7 +15,7 @@ import operator
 import re
 import types
 import typing
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from numbers import Real
 from typing import TYPE_CHECKING, Literal
 
@@ -196,12 +196,17 @@ def _problem(option: Option, value: object, name: str) -> str:
     return f"{name} is {number:,}; it must be {rule}." if rule else f"{name} is NaN; pass a number."
 
 
-_NAMES = {int: "an integer", float: "a number", str: "a text", bool: "True or False"}
+_COLUMNS: object = str | Sequence[str]
+_NAMES = {int: "an integer", float: "a number", str: "a text", _COLUMNS: "names of columns"}
+_NAMES[bool] = "True or False"
 
 
 def _has_kind(kind: object, value: object) -> bool:
     if type(value) is kind:
         return True
+    if kind == _COLUMNS:
+        names = value if isinstance(value, list | tuple) else [value]
+        return all(isinstance(name, str) for name in names)
     if kind is int:
         return is_integer(value)  # also of numpy
     return kind is float and isinstance(value, Real) and not isinstance(value, bool)

@@ -238,7 +238,8 @@ def _paragraphs(hit: Hit, scored: bool) -> Iterator[tuple[Text, int]]:
     if hit.chunk:
         head.append(f"  chunk {hit.chunk}", "dim")
     yield head, 2
-    yield snippet_of(hit), 6
+    if snippet := snippet_of(hit):
+        yield snippet, 6
     if hit.answer is not None:
         yield Text(f"answer: {_line(hit.answer.text)}  ({hit.answer.score:.2f})", "bold"), 2
     if why := _why(hit):

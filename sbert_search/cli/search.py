@@ -88,7 +88,7 @@ def _single_without_collections(function: Callable[..., None]) -> Callable[..., 
     is_flag=True,
     help="Return passages: several may come from one document, and -k counts passages.",
 )
-@options_of(SearchOptions, "full_text", "fuzzy", "offset", "min_score", "sort")
+@options_of(SearchOptions, "full_text", "fields", "fuzzy", "offset", "min_score", "sort")
 @click.option(
     "--like",
     multiple=True,
@@ -219,9 +219,8 @@ def search(
         vectors = load_vectors(vector_file)
     if queries is not None:
         return _answer_file(engine, queries, vectors, run_out, as_json, chosen, highlight=highlight)
-    columns = [*map(str.strip, (facets or "").split(","))]
-    matching = keywords_of(chosen, MatchKeywords)
-    counts = {} if facets is None else engine.facets(query, columns, **matching)
+    about = keywords_of(chosen, MatchKeywords)
+    counts = engine.facets(query, facets, **about) if facets is not None else {}
     listed = facets is None or bool(typed(ctx) & {"sort", "k", "offset"})
     if query is not None or vectors is not None or listed:
         _answer(engine, query, vectors, as_json, chosen, highlight=highlight)
@@ -279,12 +278,12 @@ def _refuse_without_hits(ctx: click.Context) -> None:
     """Refuse options that have no effect because no hits are printed or the query has no text."""
     params = ctx.params
     if params["run_out"]:
-        refuse_typed(ctx, {"highlight", "full_text", "as_json"}, "with --run-out")
+        refuse_typed(ctx, {"highlight", "full_text", "fields", "as_json"}, "with --run-out")
     if params["query"] is not None or params["queries"] is not None or params["like"]:
         return
     if params["vector_file"] is None:
         allowed = {"path", "facets", "where", "sort", "k", "offset", "group_by", "group_size"}
-        allowed |= {"full_text", "mode", "memory", *_FOR_EVERY_SEARCH}
+        allowed |= {"full_text", "fields", "mode", "memory", *_FOR_EVERY_SEARCH}
         refuse_typed(ctx, params.keys() - allowed, "without a query")
     else:
         words = {"highlight", "fuzzy", "operators", "method", "dense_weight"}

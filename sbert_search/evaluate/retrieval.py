@@ -88,7 +88,7 @@ def without_own(
 
 
 # Options that `_settings` does not copy: they have other names there, or they change no score.
-_STATED = {"k", "mode", "fusion", "rerank_depth", "full_text", "answer_depth"}
+_STATED = {"k", "mode", "fusion", "rerank_depth", "full_text", "fields", "answer_depth"}
 
 
 def evaluate_retrieval(

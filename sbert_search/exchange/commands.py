@@ -20,8 +20,8 @@ from sbert_search.cli.options.shared import (
     shared_options,
     typed_model_options,
 )
-from sbert_search.cli.options.source import FIELD_FLAGS, column_type_option, field_options, names_in
-from sbert_search.config import to_mapping
+from sbert_search.cli.options.source import FIELD_FLAGS, column_type_option, field_options
+from sbert_search.config import names_of, to_mapping
 from sbert_search.declared import declared
 from sbert_search.index.building.settings import BuildSettings
 from sbert_search.records import RowCounts
@@ -83,7 +83,7 @@ def export(
     """
     from sbert_search.exchange.export import export_index
 
-    names = None if columns is None else names_in(columns)
+    names = None if columns is None else names_of(columns)
     report = export_index(
         path, to, out, url=url, name=name, api_key=api_key, replace=replace, columns=names
     )

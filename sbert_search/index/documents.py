@@ -5,7 +5,7 @@ Later passages get higher rows, so the order of rows is the order in which docum
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sbert_search.config import is_integer, unknown_name
+from sbert_search.config import is_integer, names_of, unknown_name
 from sbert_search.errors import QueryError
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.manifest import ColumnType
@@ -72,7 +72,7 @@ def get_document(snapshot: Snapshot, doc_id: str) -> Document | None:
 def iter_documents(
     snapshot: Snapshot,
     where: Where | None,
-    sort: str | None = None,
+    sort: str | Sequence[str] | None = None,
     offset: int = 0,
     limit: int | None = None,
 ) -> Iterator[Document]:
@@ -83,7 +83,7 @@ def iter_documents(
     if where is None and not sort and not offset and limit is None:
         return snapshot.iter_documents()
     rows = first_rows(snapshot, where)
-    rows = rows if sort is None else rows[sorted_by(snapshot, sort, rows)]
+    rows = rows[sorted_by(snapshot, sort, rows)] if sort else rows
     return _read(snapshot, rows[offset : None if limit is None else offset + limit])
 
 
@@ -91,31 +91,39 @@ OWN_COLUMNS: Mapping[str, ColumnType] = {"doc_id": "string", "title": "string"}
 """Fields of every document that a filter or ``sort`` can name beside the metadata columns."""
 
 
-def sorted_by(snapshot: Snapshot, sort: str, docs: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the order (n,) of documents by a column or, with ``-`` before it, descending.
+def sorted_by(
+    snapshot: Snapshot, sort: str | Sequence[str], docs: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return the order (n,) of documents by columns or, with ``-`` before one, descending.
 
-    Documents without a value are last. Documents with equal values stay in their order.
+    Documents without a value are last. The next column orders documents with equal values; those
+    with equal values in all columns stay in their order.
     """
-    column = sort.removeprefix("-")
+    order = np.arange(len(docs))
+    for name in reversed(names_of(sort)):
+        codes = _codes(snapshot, name.removeprefix("-"), docs[order])
+        order = order[np.lexsort((-codes if name[0] == "-" else codes, codes < 0))]
+    return order
+
+
+def _codes(snapshot: Snapshot, column: str, docs: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the rank of each document by a column, as `Snapshot.codes_of` does."""
     kind = {**OWN_COLUMNS, **snapshot.columns}.get(column)
     if kind is None:
         unknown = unknown_name(column, column, {*snapshot.columns, *OWN_COLUMNS}, "column")
         raise QueryError(f"{unknown} Write COLUMN or, for the descending order, -COLUMN.")
     if kind.startswith("list["):
         raise QueryError(
-            f"sort is {sort!r}, a column whose values are lists ({kind}); name one with single "
+            f"sort is {column!r}, a column whose values are lists ({kind}); name one with single "
             "values."
         )
     if column not in snapshot.columns:
-        codes = _codes_of_own(snapshot, column, docs)
-    else:
+        return _codes_of_own(snapshot, column, docs)
+    if kind == "string":
         from sbert_search.text.columns import some_texts, warn_of_texts  # other searches need less
 
-        codes = snapshot.codes_of(column, docs)
-        if kind == "string":
-            warn_of_texts(column, some_texts(snapshot.distinct_values(column).values), "sorted")
-    order: NDArray[np.int64] = np.lexsort((-codes if column != sort else codes, codes < 0))
-    return order
+        warn_of_texts(column, some_texts(snapshot.distinct_values(column).values), "sorted")
+    return snapshot.codes_of(column, docs)
 
 
 def _codes_of_own(snapshot: Snapshot, name: str, docs: NDArray[np.int64]) -> NDArray[np.int64]:

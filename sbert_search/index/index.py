@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, Unpack
@@ -371,7 +371,7 @@ class Index:
         self,
         where: Where | None = None,
         *,
-        sort: str | None = None,
+        sort: str | Sequence[str] | None = None,
         offset: int = 0,
         limit: int | None = None,
     ) -> Iterator[Document]:
@@ -379,9 +379,8 @@ class Index:
 
         Args:
             where: A filter over the metadata; None: all documents.
-            sort: Column by whose values the documents are ordered, ascending; ``-COLUMN``:
-                descending. Documents without a value are last. None, and documents with equal
-                values: in the order in which they were added.
+            sort: Columns by whose values the documents are ordered, as in a search. None, and
+                documents with equal values: in the order in which they were added.
             offset: Number of first documents to leave out.
             limit: Maximum number of documents to read; None: no limit.
 
@@ -565,6 +564,7 @@ class Index:
         vectors: VectorsLike | None = None,
         settings: ReadSettings | None = None,
         partial: bool = False,
+        clear: Mapping[str, Collection[str]] | None = None,
         dry_run: bool = False,
         **keywords: Unpack[ReadKeywords],
     ) -> IngestReport:
@@ -574,9 +574,9 @@ class Index:
         document. A document with the text it had keeps its vectors; if all do, no model is opened.
 
         With ``partial``, a row changes the document with its id, which must be indexed: fields
-        that the row lacks, or whose value is missing or blank, keep their values. With ``dry_run``,
-        rows are read and counted, and nothing is written. Other arguments and errors are those of
-        `add`.
+        that the row lacks, or whose value is missing or blank, keep their values, except for the
+        columns that ``clear`` names for its id: their values are removed. With ``dry_run``, rows
+        are read and counted, and nothing is written. Other arguments and errors are those of `add`.
 
         Example:
             >>> index = Index.build([{"_id": "a", "text": "a river", "price": 1}], model="hashing")
@@ -584,6 +584,8 @@ class Index:
             1
             >>> index.get("a").text, index.get("a").metadata["price"]
             ('a river', 2)
+            >>> index.upsert([{"_id": "a"}], partial=True, clear={"a": ["price"]}).counts.replaced
+            1
         """
         from sbert_search.index.building.update import update
 
@@ -596,6 +598,7 @@ class Index:
             settings,
             keywords,
             partial_rows=partial,
+            clear=clear,
             dry_run=dry_run,
         )
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sbert_search.base import memory
 from sbert_search.base.processor import usable_cores
 from sbert_search.base.threads import Threads, Turns
-from sbert_search.config import require_known, unknown_name
+from sbert_search.config import names_of, require_known, unknown_name
 from sbert_search.embed.arguments import CheckedOptions, MatchingOptions, ModelLike
 from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import ClusterError, ConfigError, QueryError
@@ -439,8 +439,8 @@ class SearchEngine:
             query: A text. In lexical and hybrid search, a document matches if it has a word of the
                 text and meets the operators in it. In dense search, every document that meets the
                 operators matches. None: every document matches.
-            columns: One column or several. ``price:0:50:100`` counts the ranges from 0 to below 50,
-                to below 100, from 100 on, and, if there are lower values, below 0.
+            columns: A list, or one text with commas. ``price:0:50:100`` counts the ranges from 0 to
+                below 50, to below 100, from 100 on, and, if there are lower values, below 0.
             n: Maximum number of values in ``Facet.counts``, and of ranges in ``Facet.ranges``, for
                 each column.
             keywords: ``where``, ``mode``, ``syntax`` and ``fuzzy``; see `SearchOptions`.
@@ -456,7 +456,7 @@ class SearchEngine:
         """
         from sbert_search.search.facets import count_values
 
-        snapshot, names = self._state(), [columns] if isinstance(columns, str) else columns
+        snapshot, names = self._state(), names_of(columns)
         with self._turns:
             marks = self._matching(snapshot, query, keywords)
             found = [count_values(snapshot, name, marks, n) for name in dict.fromkeys(names)]
@@ -562,7 +562,7 @@ class SearchEngine:
             found = retrieve_similar(state, query, state.lookup(doc_ids), options)
             (page,) = order_page(state, [found], options, None)
             hits = page_hits(state, page, options, highlight=False, embedder=None)
-        return _hits_of(state, hits, mode="dense")
+        return _hits_of(state, hits, options, mode="dense")
 
     def _listed(self, options: SearchOptions) -> Hits:
         """Return the documents that pass the filter, of which no query gives scores."""
@@ -579,7 +579,7 @@ class SearchEngine:
             options = replace(options, mode="dense")
             (found,) = order_page(state, [Retrieved("", "", None, ranking)], options, None)
             hits = page_hits(state, found, options, highlight=False, embedder=None)
-        return _hits_of(state, hits, total=len(np.unique(groups)))
+        return _hits_of(state, hits, options, total=len(np.unique(groups)))
 
     def _state(self) -> Snapshot:
         """Return the present state of the index, placed by the runner if there is one."""
@@ -620,7 +620,7 @@ class SearchEngine:
                         part = order_page(state, part, options, self.reranker)
                     answers = [read(state, found, options) for found in part]
                 for found, hits in zip(part, answers, strict=True):
-                    yield _hits_of(state, hits, query=found.asked, mode=options.mode)
+                    yield _hits_of(state, hits, options, query=found.asked, mode=options.mode)
 
     def _ranked(
         self, queries: Sequence[str], vectors: NDArray[np.floating] | None, options: SearchOptions
@@ -667,11 +667,13 @@ class SearchEngine:
 def _hits_of(
     state: Snapshot,
     hits: Sequence[Hit],
+    options: SearchOptions,
     *,
     query: str = "",
     mode: str = "",
     total: int | None = None,
 ) -> Hits:
+    kept = None if options.fields is None else names_of(options.fields)
     return Hits(
         hits,
         query=query,
@@ -679,5 +681,5 @@ def _hits_of(
         commit=state.manifest.generation,
         missing=state.missing,
         total=total,
-        columns=state.columns,
+        columns={n: kind for n, kind in state.columns.items() if kept is None or n in kept},
     )

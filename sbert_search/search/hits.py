@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.base import memory
+from sbert_search.config import names_of, unknown_name
 from sbert_search.embed.protocol import TextEmbedder
-from sbert_search.errors import ConfigError
-from sbert_search.index.documents import sorted_by
+from sbert_search.errors import ConfigError, QueryError
+from sbert_search.index.documents import OWN_COLUMNS, sorted_by
 from sbert_search.index.lexical.analyzer import (
     STOP_WORD,
     NearWords,
@@ -344,7 +345,27 @@ def page_hits(
         hits = _highlighted(snapshot, found, hits, embedder)
     if reader is not None:
         hits = with_answers(reader, found.query, hits, options.answer_depth)
-    return hits if options.full_text else list(map(cut_to_passage, hits))
+    hits = hits if options.full_text else list(map(cut_to_passage, hits))
+    return hits if options.fields is None else _with_fields(snapshot, hits, options.fields)
+
+
+def _with_fields(snapshot: Snapshot, hits: Sequence[Hit], chosen: str | Sequence[str]) -> list[Hit]:
+    """Keep the chosen metadata of hits, and their titles and texts if these are chosen."""
+    fields, known = names_of(chosen), {*OWN_COLUMNS, "text", *snapshot.columns}
+    for name in fields:
+        if name not in known:
+            raise QueryError(unknown_name(name, name, known, "field"))
+    title, text = "title" in fields, "text" in fields
+    return [
+        replace(
+            hit,
+            metadata={name: hit.metadata[name] for name in fields if name in hit.metadata},
+            title=hit.title if title else "",
+            text=hit.text if text else "",
+            passage=hit.passage if text else "",
+        )
+        for hit in hits
+    ]
 
 
 def _highlighted(

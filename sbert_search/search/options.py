@@ -188,12 +188,13 @@ class OrderKeywords(TypedDict, total=False):
     where: Where | None
     offset: int
     min_score: float | None
-    sort: str | None
+    sort: str | Sequence[str] | None
     boost: Boost | Sequence[Boost]
     diversity: float
     group_by: str | None
     group_size: int
     full_text: bool
+    fields: str | Sequence[str] | None
 
 
 class SearchKeywords(OrderKeywords, total=False):
@@ -240,10 +241,11 @@ class SearchOptions:
             search; else the score of the mode. The scores of the modes have different ranges, so
             name the mode too. Cosines are rounded; 1 finds equal vectors all the same, and in a
             float16 index more than 0.999 means 0.999. None: no limit.
-        sort: Column by whose values documents are ordered, ascending; -COLUMN: descending. Ordered
-            are the best 1,000 documents, or those that the reranker scores; no others are returned.
-            In hybrid search they must have a word of the query, as for `SearchEngine.count`. A
-            document without a value comes last; documents with equal values are ordered by score.
+        sort: Columns by whose values documents are ordered, ascending; -COLUMN: descending. They
+            are a list, or one text, ``"-in_stock,price"``; the next column orders documents with
+            equal values, and at last the score. Ordered are the best 1,000 documents, or those that
+            the reranker scores; no others are returned. In hybrid search they must have a word of
+            the query, as for `SearchEngine.count`. A document without a value comes last.
         syntax: Whether "exact phrase", +must and -not in a query are filters (operators), or the
             query is only text (plain). Operators need lexical data in the index. None:
             ``operators``, but ``plain`` for `SearchEngine.run` and `SearchEngine.iter_run`, whose
@@ -265,6 +267,8 @@ class SearchOptions:
             the ``fusion.depth`` best documents, or k if that is more, and scores their passages.
         full_text: Return the whole text of a document with several passages, not only its best
             passage.
+        fields: Metadata columns, title and text that hits have; others are left out. They are a
+            list, or one text, ``"title,price"``; rank, id and score stay. None: all.
         fuzzy: Number of edits by which words may differ from those of the query, in lexical and
             hybrid search. In every mode, words with + may differ by as much. An edit inserts,
             deletes or replaces a character or swaps two neighbours; the first character must be
@@ -292,7 +296,7 @@ class SearchOptions:
     rerank_depth: Annotated[int, Bounds(0, MAX_RERANK_DEPTH)] = 100
     offset: Annotated[int, Bounds(0)] = 0
     min_score: float | None = None
-    sort: Annotated[str | None, Bounds(metavar="COLUMN")] = None
+    sort: Annotated[str | Sequence[str] | None, Bounds(metavar="COLUMN,...")] = None
     syntax: Syntax | None = None
     boost: Boost | Sequence[Boost] = ()
     diversity: _Share = 0.0
@@ -300,6 +304,7 @@ class SearchOptions:
     group_size: Annotated[int, Bounds(1)] = 1
     group: bool = True
     full_text: bool = False
+    fields: Annotated[str | Sequence[str] | None, Bounds(metavar="COLUMN,...")] = None
     fuzzy: Annotated[int, Bounds(0, 2)] = 0
     answer_depth: Annotated[int, Bounds(0)] = 5
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from sbert_search.errors import IndexStoreError, ModelMismatch, NoLexicalData, S
 from sbert_search.index.building.ingest import IngestReport
 from sbert_search.index.building.settings import ReadKeywords
 from sbert_search.index.index import Index
-from sbert_search.records import Document, RowCounts, Where
+from sbert_search.records import Document, Where
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.facets import Facet
 from sbert_search.search.options import (
@@ -216,14 +216,24 @@ class ServedIndex:
                 new.close()
         return new is not None
 
+    async def unknown(self, ids: Sequence[str]) -> list[str]:
+        """Return the ids that no document has."""
+        rows = await self._read(lambda: self.index.state.lookup(ids))
+        return [doc_id for doc_id, row in zip(ids, rows.tolist(), strict=True) if row < 0]
+
     async def update(
-        self, rows: Sequence[Mapping[str, object]], *, replaces: bool, partial: bool = False
-    ) -> tuple[RowCounts, int]:
-        """Add documents; return the number of rows by outcome, and of the commit that holds them.
+        self,
+        rows: Sequence[Mapping[str, object]],
+        clear: Mapping[str, Collection[str]] | None = None,
+        *,
+        replaces: bool,
+    ) -> tuple[IngestReport, int]:
+        """Add documents; return the report, and the number of the commit that holds them.
 
         When this returns, they are on disk. The rows have the fields ``_id``, ``text``, ``title``
         and metadata. Without ``replaces``, an id that is indexed with other content is a
-        `Problem`; with ``partial``, so is an id that is not indexed.
+        `Problem`. With ``clear``, the columns that documents lose, rows are partial, and an id that
+        is not indexed is a `Problem`.
         """
         if self.model is None:
             raise Problem(400, "The index has no model, so it takes no texts.", "index")
@@ -235,10 +245,12 @@ class ServedIndex:
             options["allow_inexact"] = self.allow_inexact
             if not replaces:
                 return self.index.add(list(rows), model=self.model, **options)
-            return self.index.upsert(list(rows), model=self.model, partial=partial, **options)
+            partial = clear is not None
+            return self.index.upsert(
+                list(rows), model=self.model, partial=partial, clear=clear, **options
+            )
 
-        report, commit = await self._write(change)
-        return report.counts, commit
+        return await self._write(change)
 
     async def delete(self, ids: Sequence[str] | None, where: Where | None) -> tuple[int, int]:
         """Delete documents on disk; return how many were deleted, and the number of the commit."""

@@ -120,6 +120,7 @@ OPTIONS = (
     "group_by",
     "group_size",
     "full_text",
+    "fields",
 )
 S = TypeVar("S", bound=Struct)
 
@@ -179,7 +180,7 @@ class SearchHit(Struct, kw_only=True, omit_defaults=True):
         score: The score by which hits are sorted.
         title: Its title, or "".
         text: Its text; of a document with several passages, the best one.
-        metadata: Its metadata.
+        metadata: Its metadata, of which ``fields`` may name a part, also without text or title.
         chunk: Number of its best passage, from 0.
         best_sentence: The sentence that answers best, with ``highlight``.
         matched_words: The words that matched, with ``highlight``.
@@ -429,7 +430,7 @@ class DocumentChange(Struct, kw_only=True, forbid_unknown_fields=True):
         id: Its id.
         text: Its text; "": as it was.
         title: Its title; "": as it was.
-        metadata: The metadata that change; null: as it was.
+        metadata: The metadata that change; null: the document loses the value (RFC 7396).
     """
 
     id: str
@@ -444,10 +445,12 @@ class ChangeRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     Attributes:
         documents: The changes, one for each document.
         index: Name of the index; "": the first one.
+        skip_unknown: Whether changes of ids that the index lacks are left out, and not an error.
     """
 
     documents: list[DocumentChange]
     index: str = ""
+    skip_unknown: bool = False
 
 
 class UpdateResponse(Struct, kw_only=True):
@@ -459,6 +462,8 @@ class UpdateResponse(Struct, kw_only=True):
         replaced: Number of documents whose content was replaced.
         duplicate: Number of documents that the index held already.
         commit: Number of the commit that holds these documents; each commit has the next number.
+        new_columns: Columns that the index had not before; a misspelt one is among them.
+        skipped: Ids that the index lacks, with ``skip_unknown``.
     """
 
     index: str
@@ -466,6 +471,8 @@ class UpdateResponse(Struct, kw_only=True):
     replaced: int
     duplicate: int
     commit: int
+    new_columns: list[str]
+    skipped: list[str]
 
 
 class DeleteRequest(Struct, kw_only=True, forbid_unknown_fields=True):

@@ -134,9 +134,9 @@ class CorpusReader:
         stored: Names among ``fields`` that an index stores from its build. A file may lack a stored
             name that detection may find, and a row may lack a stored vector; a model then embeds
             its text.
-        partial: Returns the document with an id. A row then changes this document: it must have an
-            id, and fields that it lacks, or leaves blank, keep their values, as does the source
-            unless it is "". None: rows are whole.
+        partial: Returns the document with an id, with None for values that it loses. A row then
+            changes this document: it must have an id, and fields that it lacks, or leaves blank,
+            keep their values, as does the source unless it is "". None: rows are whole.
     """
 
     def __init__(
@@ -499,7 +499,8 @@ class CorpusReader:
         for part, names, own in (of_text, ("title", (title,) if title else (), roles.title)):
             for name in set(names) - {*roles.text, roles.title}:
                 value = row.values.get(name)
-                is_new = value not in (None, "") and value != old.metadata.get(name)
+                had = old.metadata.get(name, "")  # None: the document loses its value
+                is_new = had is None or (value not in (None, "") and value != had)
                 if is_new and (own is None or is_blank(row.values, own)):
                     joined = "joined from" if len(names) > 1 else "that of"
                     raise BadRow(

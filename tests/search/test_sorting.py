@@ -84,10 +84,49 @@ def test_without_a_query_all_documents_that_pass_the_filter_match(engine: Search
 
 
 @pytest.mark.parametrize(
+    ("order", "names"),
+    [
+        ("kind,-price", "afdcbe"),  # "d" has no price, "e" no kind
+        (["-kind", "price"], "bcfade"),
+        ("-price, -doc_id", "caebfd"),
+        (["-price", "kind", "title"], "acebfd"),
+        ("", "abcdef"),
+        ((), "abcdef"),
+    ],
+    ids=str,
+)
+def test_the_next_column_orders_documents_with_equal_values(
+    engine: SearchEngine, order: str | list[str], names: str
+) -> None:
+    assert ids(engine.search(None, sort=order)) == list(names)
+    assert ids(engine.index.documents(sort=order)) == list(names)
+
+
+def test_hits_have_the_fields_that_are_chosen(engine: SearchEngine) -> None:
+    (hit,) = (found := engine.search("red fish", k=1, fields="price,kind"))
+    assert (hit.doc_id, hit.metadata) == ("a", {"price": 3.5, "kind": "x"})
+    assert (hit.title, hit.text, hit.passage) == ("", "", "")
+    assert hit.score == engine.search("red fish", k=1)[0].score
+    assert {"price", "kind"} <= {*found.to_arrow().column_names}
+    assert "tags" not in found.to_arrow().column_names
+    (hit,) = engine.search(None, where="doc_id = 'd'", fields=["text", "price"])
+    assert (hit.text, hit.passage, hit.metadata) == ("fish", "fish", {})  # it has no price
+    assert [(hit.text, dict(hit.metadata)) for hit in engine.similar("a", 1, fields=[])] == [
+        ("", {})
+    ]
+    refused: list[tuple[Any, str]] = [("prise", "did you mean 'price'"), ([3], "pass names of col")]
+    for wrong, message in refused:
+        with pytest.raises(QueryError, match=message):
+            engine.search("red", fields=wrong)
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"sort": 5}, "sort is 5; pass names of columns"),
+        ({"sort": "price,cost"}, "Unknown column 'cost'"),
         ({"sort": "cost"}, "Unknown column 'cost'"),
-        ({"sort": "-tags"}, r"sort is '-tags', a column whose values are lists \(list\[string\]\)"),
+        ({"sort": "-tags"}, r"sort is 'tags', a column whose values are lists \(list\[string\]\)"),
         ({"sort": "price", "diversity": 0.5}, "sort and diversity both order the hits"),
     ],
     ids=str,
@@ -123,6 +162,10 @@ def test_the_command_lists_sorts_and_groups(path: Path) -> None:
     found = told("search", path, "--sort", "price", "--facets", "kind")
     assert (found[0]["doc_id"], found[-1]["facet"]) == ("f", "kind")
     assert [next(iter(line)) for line in told("search", path, "--facets", "kind")] == ["facet"]
+    found = told("search", path, "--sort", "-kind", "--sort=-price", "-k", "1", "--fields", "price")
+    assert [(hit["doc_id"], hit["text"], hit["metadata"]) for hit in found] == [
+        ("c", "", {"price": 3.5})
+    ]
     found = told("search", path, "--like", "a", "--group-by", "kind", "--no-highlight")
     assert {hit["metadata"].get("kind") for hit in found} == {"y", None}
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -300,6 +300,46 @@ def test_a_change_of_a_column_that_is_also_text_needs_the_text(
     stored = Index.open(folder).get("m")
     assert stored is not None
     assert (stored.text, stored.metadata) == (change["text"], {"brand": "Urbano"})
+
+
+def test_a_change_clears_nulls_and_names_unknown_ids_and_new_columns(
+    tmp_path: Path, token_file: Path
+) -> None:
+    folder = tmp_path / "shop.index"
+    rows = [{"_id": name, "text": f"mill {name}", "price": 2, "sale": 1} for name in "ab"]
+    Index.build(rows, out=folder, model="hashing:24")
+    with live_server(folder, "--token-file", token_file, "--writable") as live:
+
+        def change(metadata: dict[str, dict[str, object]], **more: object) -> Any:
+            documents = [{"id": name, "metadata": own} for name, own in metadata.items()]
+            return live.ask("PATCH", "/documents", {"documents": documents, **more}, SENT)
+
+        done = change({"a": {"sale": None, "prcie": 3}}).json
+        assert (done["replaced"], done["new_columns"], done["skipped"]) == (1, ["prcie"], [])
+        stored = Index.open(folder).get("a")
+        assert stored is not None
+        assert stored.metadata == {"price": 2, "prcie": 3}
+        others: dict[str, dict[str, object]] = {f"x{n}": {} for n in range(12)}
+        refused = change({**others, "b": {"price": 3}})
+        message = refused.json["error"]["message"]
+        assert (refused.status, refused.json["error"]["param"]) == (400, "documents")
+        assert "'x0', 'x1', 'x2', 'x3', 'x4', 'x5', 'x6', 'x7', 'x8', 'x9' and 2 more" in message
+        done = change({**others, "b": {"price": 3}}, skip_unknown=True).json
+        assert (done["replaced"], done["skipped"]) == (1, [*others])
+        done = change(others, skip_unknown=True).json
+        assert (done["replaced"], len(done["skipped"])) == (0, 12)
+        assert done["commit"] == Index.open(folder).state.manifest.generation
+        wrong = change({**others, "b": {"price": "word"}}, skip_unknown=True).json["error"]
+        assert wrong["param"] == "documents[12]"
+        asked = {"sort": ["-price", "sale"], "fields": ["price"]}
+        (result,) = live.ask("POST", "/search", asked, SENT).json["results"]
+        assert [(hit["id"], hit["text"], hit["metadata"]) for hit in result["hits"]] == [
+            ("b", "", {"price": 3}),
+            ("a", "", {"price": 2}),
+        ]
+        address = "/search?q=mill&mode=lexical&sort=price,sale&k=1&fields=text"
+        (hit,) = live.ask("GET", address, headers=SENT).json["results"][0]["hits"]
+        assert (hit["text"], hit["metadata"]) == ("mill a", {})
 
 
 @pytest.mark.thorough

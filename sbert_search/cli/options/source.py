@@ -15,7 +15,7 @@ import click
 from sbert_search.base.progress import note
 from sbert_search.cli.console import REJECTED_ROWS, emit, say
 from sbert_search.cli.options.shared import F, given, joined, options_of, typed
-from sbert_search.config import to_mapping
+from sbert_search.config import names_of, to_mapping
 from sbert_search.declared import declared
 from sbert_search.index.building.settings import ReadSettings
 from sbert_search.index.settings import LexicalSettings
@@ -126,11 +126,6 @@ def changed_words(settings: LexicalSettings, values: Mapping[str, object]) -> Le
     return changed(settings, LexicalSettings, {**values, **more})
 
 
-def names_in(text: str) -> tuple[str, ...]:
-    """Return the names in a list with commas."""
-    return tuple(name.strip() for name in text.split(",") if name.strip())
-
-
 def _column_types(text: str) -> dict[str, str]:
     types = {}
     for part in filter(None, re.split(",(?=[^,=]*=|$)", text)):  # a format may have commas
@@ -157,8 +152,8 @@ def _models_by_column(option: str, given: Sequence[str]) -> dict[str, str]:
 
 
 _PARSERS: Mapping[str, Callable[[Any], object]] = {
-    "text": names_in,
-    "metadata_fields": names_in,
+    "text": names_of,
+    "metadata_fields": names_of,
     "column_types": _column_types,
     "classify": partial(_models_by_column, "--classify"),
     "tag": partial(_models_by_column, "--tag"),

@@ -353,15 +353,7 @@ def _built_before(out: Path, finished: Manifest, empty: Manifest) -> IngestRepor
     counts = _require_as_built(out, finished).counts
     counts = replace(counts, indexed=0, duplicate=counts.read - counts.rejected)
     note(f"{out} is the finished index of these rows and settings; nothing was built.")
-    return IngestReport(
-        counts=counts,
-        resumed_rows=counts.read,
-        passages=0,
-        truncated=0,
-        lost_tokens=0,
-        seconds=0.0,
-        rejects_file=None,
-    )
+    return IngestReport(counts=counts, resumed_rows=counts.read, seconds=0.0)
 
 
 def _require_as_built(out: Path, finished: Manifest) -> BuildCursor:

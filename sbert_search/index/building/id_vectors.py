@@ -315,8 +315,6 @@ def _write(writer: IndexWriter, source: IdVectors, start: BuildCursor) -> Ingest
         counts=cursor.counts,
         resumed_rows=start.rows,
         passages=passages,
-        truncated=0,
-        lost_tokens=0,
         seconds=seconds,
         rejects_file=rejects.path if cursor.counts.rejected else None,
     )

@@ -94,6 +94,7 @@ class IngestReport:
         seconds: Time from the first row read to the last commit.
         rejects_file: File that lists the rejected rows; None when there are none.
         dry_run: Whether the counts are those of an upsert that was only planned.
+        new_columns: Metadata columns that the index had not before, perhaps misspelt ones.
 
     Example:
         >>> Index.open("my.index").add([{"_id": "rain", "text": "Rain falls."}]).passages
@@ -101,14 +102,15 @@ class IngestReport:
     """
 
     counts: RowCounts
-    resumed_rows: int
-    passages: int
+    resumed_rows: int = 0
+    passages: int = 0
     reused: int = 0
-    truncated: int
-    lost_tokens: int
+    truncated: int = 0
+    lost_tokens: int = 0
     seconds: float
-    rejects_file: Path | None
+    rejects_file: Path | None = None
     dry_run: bool = False
+    new_columns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,13 +276,13 @@ def listed(names: Sequence[str]) -> str:
 
 def note_columns(
     state: Snapshot, columns: Mapping[str, ColumnType], new_columns: NewColumns
-) -> None:
+) -> tuple[str, ...]:
     """Print notes about the metadata columns that an update adds, or whose type it changes.
 
-    Added columns are an error if the setting ``new_columns`` says so.
+    Added columns are returned, or an error if the setting ``new_columns`` says so.
     """
     if not state.n_docs:
-        return
+        return ()
     if added := [name for name in columns if name not in state.columns]:
         from difflib import get_close_matches  # takes 20 ms
 
@@ -295,6 +297,7 @@ def note_columns(
     for name, kind in state.columns.items():
         if (wider := columns.get(name, kind)) != kind:
             note(f"The metadata column {name} is {wider} from now on, no longer {kind}.")
+    return tuple(added)
 
 
 def _classified(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import compress
@@ -83,6 +83,7 @@ def update(
     keywords: ReadKeywords,
     *,
     partial_rows: bool = False,
+    clear: Mapping[str, Collection[str]] | None = None,
     dry_run: bool = False,
     surveyed: tuple[CorpusReader, Survey] | None = None,
 ) -> IngestReport:
@@ -94,6 +95,8 @@ def update(
     given, fields = split_vectors(vectors, settings.fields)
     settings, stored = replace(settings, fields=fields), index.state.settings
     has_vectors = given is not None or fields.vector is not None
+    if clear and not partial_rows:
+        raise ConfigError("clear needs partial=True; whole rows leave the values out.")
     if partial_rows and has_vectors:
         raise ConfigError("partial: rows of an index with given vectors must be whole.")
     if not has_vectors:
@@ -101,7 +104,7 @@ def update(
     kept = index.read_settings.fields
     may_embed = has_vectors and given is None and fields.vector == kept.vector
     may_embed = may_embed and index.identity.is_model  # else each row needs a vector
-    found = partial(_document_of, index) if partial_rows else None
+    found = partial(_document_of, index, clear or {}) if partial_rows else None
     if surveyed is None:
         reader = _reader_of(index, settings, sources, given, found)
         surveyed = reader, reader.survey()
@@ -125,7 +128,7 @@ def update(
                 f"{index.path} was switched to {index.identity.name} while the vectors were read; "
                 "give vectors of this model."
             )
-        note_columns(writer.snapshot, survey.columns, settings.new_columns)
+        new_columns = note_columns(writer.snapshot, survey.columns, settings.new_columns)
         writer.add_columns(survey.columns)
         had = {name: len(_rows_with(writer.snapshot, name)) for name in unseen}
         report = ingest(
@@ -150,7 +153,7 @@ def update(
         for name in unseen:
             _warn_of_lost(name, had[name] - len(_rows_with(writer.snapshot, name)))
     _warn_of_numbered(report, reader)
-    return report
+    return replace(report, new_columns=new_columns)
 
 
 def _warn_of_numbered(report: IngestReport, reader: CorpusReader) -> None:
@@ -172,7 +175,7 @@ def _planned(
 ) -> IngestReport:
     """Report what an upsert would do; ``unseen`` are columns that no row of it has."""
     state = index.state
-    note_columns(state, survey.columns, settings.new_columns)
+    new_columns = note_columns(state, survey.columns, settings.new_columns)
     contents, repeated = _contents_of(reader, settings)
     warn_of_repeated(repeated)
     added, replaced = _differing(state, contents)
@@ -181,13 +184,9 @@ def _planned(
     n_same = survey.rows - survey.rejected - len(added) - len(replaced)
     return IngestReport(
         counts=RowCounts(len(added), len(replaced), n_same, survey.rejected),
-        resumed_rows=0,
-        passages=0,
-        truncated=0,
-        lost_tokens=0,
         seconds=time.perf_counter() - started,
-        rejects_file=None,
         dry_run=True,
+        new_columns=new_columns,
     )
 
 
@@ -233,13 +232,15 @@ def _reader_of(
     )
 
 
-def _document_of(index: Index, doc_id: str) -> Document | None:
-    """Read a document, with its later source, of the state that a writer may have changed."""
+def _document_of(index: Index, gone: Mapping[str, Collection[str]], doc_id: str) -> Document | None:
+    """Read a document, with its later source, and with None for values that are ``gone``."""
     rows, contents = index.state.find([doc_id])
     if rows[0] < 0:
         return None
     document = index.state.fetch(rows)[0].document
-    return replace(document, source=source_after_update(document, int(contents[0])))
+    lost = dict.fromkeys(document.metadata.keys() & gone.get(doc_id, ()))
+    source = source_after_update(document, int(contents[0]))
+    return replace(document, metadata={**document.metadata, **lost}, source=source)
 
 
 def sync_table(

@@ -134,7 +134,7 @@ async function search() {
 }
 
 function searchRequest() {
-  const about = { index: index().name, k: wanted(), where: filter(), sort: sort() || null };
+  const about = { index: index().name, k: wanted(), where: filter(), sort: sort() ? [sort()] : null };
   if (state.like) return { path: "similar", body: { ...about, like: [state.like] } };
   if (!isQuery()) return { path: "search", body: about };
   const reranked = mode() === "rerank";

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
+from sbert_search.records import RowCounts
 from sbert_search.serve.endpoint import AnyOperation, Call, Operation, Reply
 from sbert_search.serve.problems import Problem
 from sbert_search.serve.search_schemas import (
@@ -30,7 +32,7 @@ async def upsert(served: Served, call: Call[UpdateRequest]) -> Reply:
 
 async def change(served: Served, call: Call[ChangeRequest]) -> Reply:
     """Change some fields of indexed documents; the others keep their values."""
-    return await _update(served, call, replaces=True, partial=True)
+    return await _update(served, call, replaces=True)
 
 
 async def delete(served: Served, call: Call[DeleteRequest]) -> Reply:
@@ -47,18 +49,32 @@ async def delete(served: Served, call: Call[DeleteRequest]) -> Reply:
 
 
 async def _update(
-    served: Served,
-    call: Call[UpdateRequest] | Call[ChangeRequest],
-    *,
-    replaces: bool,
-    partial: bool = False,
+    served: Served, call: Call[UpdateRequest] | Call[ChangeRequest], *, replaces: bool
 ) -> Reply:
     body = call.body
     served_index = served.index(body.index)
     served.require_items(len(body.documents), "documents")
     new: Sequence[NewDocument | DocumentChange] = body.documents
-    documents = [_row(one, at) for at, one in enumerate(new)]
-    counts, commit = await served_index.update(documents, replaces=replaces, partial=partial)
+    rows = {at: _row(one, at) for at, one in enumerate(new)}
+    clear, skipped = None, dict[str, None]()
+    if isinstance(body, ChangeRequest):
+        clear = {one.id: [n for n, v in one.metadata.items() if v is None] for one in new}
+        skipped = dict.fromkeys(await served_index.unknown([one.id for one in new]))
+        if skipped and not body.skip_unknown:
+            shown = ", ".join(f"{doc_id!r:.100}" for doc_id in [*skipped][:_SHOWN])
+            shown += f" and {len(skipped) - _SHOWN:,} more" if len(skipped) > _SHOWN else ""
+            said = f"{served_index.name} holds no documents with the ids {shown}."
+            raise Problem(400, f"{said} Leave them out, or send skip_unknown.", "documents")
+        rows = {at: row for at, row in rows.items() if new[at].id not in skipped}
+    counts, added, commit = RowCounts(), list[str](), served_index.commit
+    if rows:
+        try:
+            report, commit = await served_index.update([*rows.values()], clear, replaces=replaces)
+        except Problem as problem:
+            if row := _ROW.fullmatch(problem.param):  # counted without those skipped
+                problem.param = f"documents[{[*rows][int(row[1])]}]"
+            raise
+        counts, added = report.counts, [*report.new_columns]
     return Reply(
         UpdateResponse(
             index=served_index.name,
@@ -66,10 +82,14 @@ async def _update(
             replaced=counts.replaced,
             duplicate=counts.duplicate,
             commit=commit,
+            new_columns=added,
+            skipped=list(skipped),
         )
     )
 
 
+_SHOWN = 10  # ids that a message names
+_ROW = re.compile(r"documents\[(\d+)\]")
 _OWN_FIELDS = ("_id", "id", "text", "title")
 
 

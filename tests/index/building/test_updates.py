@@ -17,7 +17,7 @@ from sbert_search.base.progress import set_quiet
 from sbert_search.embed.delegation import LazyEmbedder
 from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.embed.protocol import TextEmbedder
-from sbert_search.errors import CorpusError, IndexStoreError, QueryError
+from sbert_search.errors import ConfigError, CorpusError, IndexStoreError, QueryError
 from sbert_search.index.building import model_check
 from sbert_search.index.settings import IndexSpec
 from sbert_search.records import RowCounts
@@ -371,6 +371,29 @@ def test_a_partial_row_under_other_field_names_brings_the_text_that_it_changes()
         "brand": "Urbano",
         "stock": 3,
     }
+
+
+def test_a_partial_update_clears_the_columns_that_it_names() -> None:
+    fields = FieldNames(id="_id", text=("text", "brand"))
+    row = {"_id": "a", "text": "a mill", "brand": "Velora", "price": 1, "sale": 0.5}
+    columns = ["brand", "price", "sale"]
+    index = Index.build([row], model="hashing:24", fields=fields, metadata_fields=columns)
+
+    def clear(*names: str, **values: object) -> dict[str, object]:
+        rows, own = [{"_id": "a", **values}], FieldNames(id="_id", text="text")
+        index.upsert(rows, partial=True, clear={"a": names}, fields=own, metadata_fields=columns)
+        (document,) = index
+        return {"text": document.text, **document.metadata}
+
+    assert clear("sale", "unheard") == {"text": "a mill\n\nVelora", "brand": "Velora", "price": 1}
+    with pytest.raises(CorpusError, match="with a new 'brand' has the new text"):
+        clear("brand")
+    assert clear("brand", text="a mill", price=2) == {"text": "a mill", "price": 2}
+    with pytest.raises(ConfigError, match="clear needs partial=True"):
+        index.upsert([row], clear={"a": ["sale"]})
+    report = index.upsert([{"_id": "a", "prcie": 3}], partial=True, metadata_fields=None)
+    assert report.new_columns == ("prcie",)
+    assert index.upsert([{"_id": "a", "prcie": 4}], partial=True).new_columns == ()
 
 
 @pytest.mark.parametrize(
