@@ -191,6 +191,16 @@ async def answer_search(served: Served, body: AskedSearch, work: Work) -> Search
         )
         for query, hits in zip(queries or [""], answers, strict=True)
     ]
+    work.found = [
+        {
+            "query": result.query,
+            "hits": len(result.hits),
+            "best_score": max((hit.score for hit in result.hits), default=None),
+            "suggestion": suggestion,
+        }
+        for result in results
+        if queries
+    ]
     return SearchResponse(
         index=served_index.name,
         results=results,
