@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -34,7 +35,8 @@ from sbert_search.cli.options.shared import (
     shared_options,
     typed,
 )
-from sbert_search.errors import NoLexicalData
+from sbert_search.cli.options.source import encoding_option
+from sbert_search.errors import NoLexicalData, QueryError
 from sbert_search.search.options import (
     MatchKeywords,
     OrderKeywords,
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sbert_search.index.index import Index
+    from sbert_search.records import Query
     from sbert_search.search.engine import SearchEngine, ShardRunner
     from sbert_search.search.results import Hits
 
@@ -127,6 +130,7 @@ def _single_without_collections(function: Callable[..., None]) -> Callable[..., 
     help="File of queries with the fields _id and text: JSONL, JSON, CSV, Parquet, ...; "
     '"-": JSONL on stdin.',
 )
+@encoding_option
 @click.option(
     "--run-out",
     type=click.Path(path_type=Path),
@@ -218,7 +222,10 @@ def search(
 
         vectors = load_vectors(vector_file)
     if queries is not None:
-        return _answer_file(engine, queries, vectors, run_out, as_json, chosen, highlight=highlight)
+        from sbert_search.text.labelled.retrieval import read_queries
+
+        asked = read_queries(queries, encoding=ctx.params["encoding"])
+        return _answer_file(engine, asked, vectors, run_out, as_json, chosen, highlight=highlight)
     about = keywords_of(chosen, MatchKeywords)
     counts = engine.facets(query, facets, **about) if facets is not None else {}
     listed = facets is None or bool(typed(ctx) & {"sort", "k", "offset"})
@@ -264,6 +271,8 @@ def _check_question(ctx: click.Context) -> None:
         raise click.UsageError("--unlike needs --like.")
     if params["run_out"] and queries is None:
         raise click.UsageError("--run-out needs --queries.")
+    if queries is None:
+        refuse_typed(ctx, {"encoding"}, "without --queries")
     if params["answer"] and params["run_out"]:
         raise click.UsageError("--run-out holds no answers; leave out --answer.")
     if params["answer"] and query is None and queries is None:
@@ -391,9 +400,24 @@ def _answer(
         by_words = hits.mode == "lexical" or not len(engine.index)
         never = _why_never(engine.index) if by_words else ""
         note(never or f"No document {' and '.join(why)}.")
+        _note_case(engine, str(options.where or ""))
     with suppress(NoLexicalData):
         if query and (corrected := engine.suggest(query, fuzzy=options.fuzzy)):
             note(f"Did you mean: {corrected}")
+
+
+_EQUALITY = re.compile(r"""("[^"]+"|[\w.]+)\s*=\s*'((?:[^']|'')*)'""")
+
+
+def _note_case(engine: SearchEngine, where: str) -> None:
+    """Name the values of columns that differ from those of a filter in case only."""
+    for column, value in _EQUALITY.findall(where):
+        with suppress(QueryError):  # no column of texts
+            alike = f"lower({column}) = '{value.lower()}'"
+            (facet,) = engine.facets(None, column.strip('"'), where=alike).values()
+            for other in facet.counts:
+                if other != value:
+                    note(f"Did you mean {column} = '{other}'?")
 
 
 def _why_never(index: Index) -> str:
@@ -413,7 +437,7 @@ def _why_never(index: Index) -> str:
 
 def _answer_file(
     engine: SearchEngine,
-    path: Path,
+    queries: Sequence[Query],
     vectors: NDArray[np.floating] | None,
     run_out: Path | None,
     as_json: bool,
@@ -421,9 +445,8 @@ def _answer_file(
     *,
     highlight: bool,
 ) -> None:
-    from sbert_search.text.labelled.retrieval import read_queries, write_run
+    from sbert_search.text.labelled.retrieval import write_run
 
-    queries = read_queries(path)
     if not len(engine.index):
         note(_why_never(engine.index))
     if run_out:

@@ -28,7 +28,6 @@ from sbert_search.evaluate.metrics.significance import (
     holm,
 )
 from sbert_search.models.loading.identity import sha256_of
-from sbert_search.records import Query
 from sbert_search.text.labelled.pairs import read_triplets
 from sbert_search.text.labelled.retrieval import collection_of_pairs, queries_file, read_queries
 
@@ -170,14 +169,14 @@ def query_texts(run: Path) -> dict[str, dict[str, str]]:
             continue
         with suppress(SbertSearchError):  # of a run file, only the judgements are known
             if sha256_of(queries_file(path)) in record["manifest"]["data_sha256"].values():
-                queries = read_queries(path) if path.is_dir() else _queries_of_pairs(path)
+                encoding = str(record["manifest"]["settings"].get("encoding", "utf-8"))
+                if path.is_dir():
+                    queries = read_queries(path, encoding=encoding)
+                else:
+                    pairs = read_triplets(path, allow_pairs=True, encoding=encoding)
+                    _, queries, _ = collection_of_pairs(pairs)
                 found[name] = {query.query_id: query.text for query in queries}
     return found
-
-
-def _queries_of_pairs(path: Path) -> list[Query]:
-    _, queries, _ = collection_of_pairs(read_triplets(path, allow_pairs=True))
-    return queries
 
 
 def corrected_together(comparisons: Sequence[Comparison]) -> list[Comparison]:

@@ -85,6 +85,7 @@ class Evaluation:
     manifest: Manifest = field(repr=False)
     # score of each document found, by query; None: no retrieval, no reranking
     run: Run | None = field(default=None, repr=False)
+    texts: Mapping[str, str] = field(default_factory=dict, repr=False)  # of the queries, by id
 
     def __post_init__(self) -> None:
         if self.task.main_metric not in self.scores:
@@ -150,7 +151,7 @@ class Evaluation:
         return correlation_interval(predicted, gold, kind=kind, seed=self.manifest["seed"])
 
     def record(self) -> EvaluationRecord:
-        """Return the evaluation without ``run``, as `to_json` writes it."""
+        """Return the evaluation without ``run`` and ``texts``, as `to_json` writes it."""
         return {
             "format": FORMAT,
             "task": cast(TaskRecord, to_mapping(self.task)),
@@ -162,7 +163,7 @@ class Evaluation:
         }
 
     def to_json(self) -> str:
-        """Return the evaluation without ``run`` as JSON, one item per line, with exact floats."""
+        """Return the `record` as JSON, one item per line, with exact floats."""
         return json.dumps(self.record(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from textwrap import shorten
 
 import numpy as np
 
@@ -22,6 +23,7 @@ _TOP, _HEIGHT, _GAP = 26, 190, 50  # pixels above a panel, height of a panel, pi
 _BINS = 40
 # A scatter plot of more pairs than this shows only every nth pair, since more dots would overlap.
 _MOST_DOTS = 1500
+_FAILURES = 10  # queries that are listed
 
 
 def draw(record: EvaluationRecord) -> str:
@@ -166,7 +168,21 @@ def remarks(evaluations: Sequence[Evaluation]) -> list[str]:
                 f"{evaluation.task.name}: for {alike:,} of {evaluation.counts['queries']:,} "
                 "queries, all documents found have one score, so that their order is by chance."
             )
+    if len(evaluations) == 1 and "MRR@10" in evaluations[0].per_item:
+        found.append(_failures(evaluations[0]))
     return found
+
+
+def _failures(evaluation: Evaluation) -> str:
+    """Count the queries whose first hit is relevant, and list others, the worst first."""
+    values = evaluation.per_item["MRR@10"]
+    failed = sorted((item for item in values if values[item] < 1), key=values.__getitem__)
+    n, rest = len(values), " The worst of the others:" if failed else ""
+    lines = [f"The first hit is relevant for {n - len(failed):,} of {n:,} queries.{rest}"]
+    for item in failed[:_FAILURES]:
+        rank = f"at {1 / values[item]:.0f}" if values[item] else "not in the first 10"
+        lines.append(f"- {item} ({rank}) {shorten(evaluation.texts.get(item, ''), 70)}".rstrip())
+    return "\n".join(lines)
 
 
 def system_table(systems: Mapping[str, Sequence[Evaluation]]) -> Table:

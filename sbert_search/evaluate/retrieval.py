@@ -100,6 +100,7 @@ def evaluate_retrieval(
     search: SearchOptions | None = None,
     reranker: PairScorer | None = None,
     seed: int = 0,
+    encoding: str | None = None,
 ) -> Evaluation:
     """Search a collection with its judged queries and compute the metrics of the rankings.
 
@@ -113,7 +114,7 @@ def evaluate_retrieval(
 
     ``index`` None: an index with exact search is built in a temporary folder. ``task.depth`` is the
     number of documents found for a query. The reranker gets the first ``search.rerank_depth`` of
-    them, which stay before the others.
+    them, which stay before the others. ``encoding`` is that of pairs and queries.
     """
     score_run({}, {}, [task.main_metric])  # an unknown metric is refused before the work
     search = search or SearchOptions()
@@ -127,11 +128,11 @@ def evaluate_retrieval(
     if of_pairs:
         if search.group_by is not None:
             raise QueryError("group_by needs judgements of groups, in a folder; pairs have none.")
-        pairs = read_triplets(folder, allow_pairs=True)
+        pairs = read_triplets(folder, allow_pairs=True, encoding=encoding)
         rows, queries, qrels = collection_of_pairs(pairs)
     else:
         qrels = read_qrels(folder, task.split)
-        queries = _judged_queries(task, folder, qrels)
+        queries = _judged(task, folder, qrels, encoding)
     tracker.lap("read")
     with _open_or_build(task, rows, embedder, index) as (opened, build_counts):
         if of_pairs and index is not None:
@@ -155,6 +156,7 @@ def evaluate_retrieval(
             run = _put_first(reranked, run, depth)
             tracker.lap("rerank")
         settings = _settings(opened, search, task.depth, reranker)
+        settings |= {"encoding": encoding} if encoding else {}
         counts = _counts(opened, qrels, search.group_by) | build_counts
         if own:
             settings["ignore identical ids"] = True
@@ -163,7 +165,7 @@ def evaluate_retrieval(
         if alike := sum(len(hits) >= 10 and len({*hits.values()}) == 1 for hits in found.values()):
             counts[ALIKE] = alike
     per_query = score_run(run, qrels, dict.fromkeys((task.main_metric, *DEFAULT_MEASURES)))
-    return tracker.finish(
+    evaluation = tracker.finish(
         embedder.identity,
         scores={name: mean(values) for name, values in per_query.items()},
         per_item=per_query,
@@ -171,6 +173,7 @@ def evaluate_retrieval(
         settings=settings,
         run=run,
     )
+    return replace(evaluation, texts={query.query_id: query.text for query in queries})
 
 
 def _qrels_in(index: Index, pairs: Sequence[Triplet], queries: Sequence[Query]) -> Qrels:
@@ -319,8 +322,8 @@ def collection_files(task: EvalTask, folder: Path) -> list[Path]:
     return [*sorted(tables), *([judgements] if judgements.is_file() else [])]
 
 
-def _judged_queries(task: EvalTask, folder: Path, qrels: Qrels) -> list[Query]:
-    queries = {query.query_id: query for query in read_queries(folder)}
+def _judged(task: EvalTask, folder: Path, qrels: Qrels, encoding: str | None) -> list[Query]:
+    queries = {query.query_id: query for query in read_queries(folder, encoding=encoding)}
     unknown = [query_id for query_id in qrels if query_id not in queries]
     if unknown:
         raise EvaluationError(

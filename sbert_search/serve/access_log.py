@@ -22,8 +22,8 @@ _LOGGED = "sbert_search.logged"  # key in the scope of a request that was logged
 class AccessLog:
     """Writes a line for each request.
 
-    With ``texts``, records have the address and the body of the request, and errors their messages.
-    All of these can hold texts of queries, filters and documents.
+    With ``texts``, records have the address and the body of the request, what each query found, and
+    errors their messages. All of these can hold texts of queries, filters and documents.
     """
 
     emit: Callable[[Mapping[str, object]], None]
@@ -74,6 +74,8 @@ class AccessLog:
             query = scope["query_string"].decode("ascii", "replace")
             record["address"] = f"{scope['path']}?{query}" if query else scope["path"]
             record["body"] = body[:_MOST_BYTES].decode("utf-8", "replace")
+            if work.found:
+                record["searches"] = work.found
         with suppress(OSError, ValueError):  # a pipe without a reader; requests go on
             self.emit(record)
 

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -327,6 +327,9 @@ class Work:
     queue_s: float = 0.0  # from each submission until its first batch began, summed
     inference_s: float = 0.0  # of the batches with its texts
     search_s: float = 0.0
+    found: list[dict[str, object]] = field(
+        default_factory=list
+    )  # for each query, in a log of texts
 
     def add(
         self, done: Computed, lengths: NDArray[np.int32], lost: NDArray[np.int32], metrics: Metrics

@@ -280,20 +280,27 @@ def test_two_runs_are_compared(data: Path) -> None:
 
 
 def test_changes_show_queries_while_their_file_is_the_same(tmp_path: Path) -> None:
-    rows = "query,positive\nwho mills the rye,a stone turns\nbread,bread is baked\n"
-    (tmp_path / "pairs.csv").write_text(rows)
+    rows = "query,positive\nwho mills the Weiß,a stone turns\nbread,bread is baked\n"
+    (tmp_path / "pairs.csv").write_text(rows, encoding="cp1252")
     for name, mode in (("a", "dense"), ("b", "lexical")):
+        options: tuple[str, ...]
         options = ("--model", "hashing", "--mode", mode, "--out", name, "--quiet")
+        wrong = sbert_search("eval", "retrieval", "pairs.csv", *options, cwd=tmp_path)
+        assert "name its encoding, such as --encoding cp1252" in wrong.err
+        options = (*options, "--encoding", "cp1252")
         done = sbert_search("eval", "retrieval", "pairs.csv", *options, cwd=tmp_path)
         assert done.code == 0, done.err
+        rank = "at 2" if mode == "dense" else "not in the first 10"
+        assert "first hit is relevant for 1 of 2 queries. The worst" in done.out
+        assert f"\n- 1 ({rank}) who mills the Weiß\n" in done.out
     compare = ("eval", "compare", "a", "b", "--metric", "recall@100")
     assert (
-        "most:\n    1 (1.000, 0.000) who mills the rye\n"
+        "most:\n    1 (1.000, 0.000) who mills the Weiß\n"
         in sbert_search(*compare, cwd=tmp_path).out
     )
     (tmp_path / "pairs.csv").write_text(rows + "yeast,dough rises\n")
     assert "most: 1 (1.000, 0.000)\n" in sbert_search(*compare, cwd=tmp_path).out
-    (tmp_path / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\n1\t2\t1\n")
+    (tmp_path / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\n1\t1.1\t1\n")
     judged = evaluate_run(tmp_path / "a" / "pairs.trec", tmp_path / "qrels.tsv").to_json()
     (tmp_path / "run.json").write_text(judged)
     assert sbert_search("eval", "compare", "run.json", "run.json", cwd=tmp_path).code == 0

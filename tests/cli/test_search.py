@@ -133,6 +133,22 @@ def test_misspelt_words_are_corrected_on_stderr_and_found_if_asked(index: Path) 
     assert (done.code, "Did you mean" in done.err) == (0, False)
 
 
+def test_a_filter_that_matches_nothing_names_values_in_other_case(tmp_path: Path) -> None:
+    rows = "id,text,kind,day\n1,a mill,Craft,2024-01-01\n2,a mill,CRAFT,2024-01-02\n3,rye,food,\n"
+    (tmp_path / "rows.csv").write_text(rows)
+    Index.build(tmp_path / "rows.csv", out=tmp_path / "i", model="hashing")
+    nothing = "No document matches the filter.\n"
+    for where, meant in (
+        ("kind = 'craft' AND day = '2024-01-01'", ["kind = 'CRAFT'", "kind = 'Craft'"]),
+        ("\"kind\"='Food'", ["\"kind\" = 'food'"]),
+        ("kind = 'foo' OR day = '2023-01-01'", []),
+    ):
+        done = sbert_search("search", tmp_path / "i", "mill", "--where", where)
+        assert (done.code, done.out) == (0, "")
+        shown = "".join(f"Did you mean {each}?\n" for each in meant)
+        assert done.err == nothing + shown, where
+
+
 def test_a_file_of_queries_gives_a_run(index: Path, tmp_path: Path) -> None:
     queries = tmp_path / "queries.jsonl.gz"
     lines = [{"_id": "q1", "text": "immune cells"}, {"_id": "q2", "text": "dough"}]
@@ -160,7 +176,7 @@ def test_queries_come_from_stdin_and_tables(index: Path, tmp_path: Path) -> None
     lines = '{"_id": "q1", "text": "immune cells"}\n{"_id": "q2", "text": "dough"}\n'
     (tmp_path / "q.csv").write_text("_id,text\nq1,immune cells\nq2,dough\n")
     (tmp_path / "q.json").write_text(json.dumps([json.loads(line) for line in lines.splitlines()]))
-    options = ("-k", "1", "--json")
+    options: tuple[str, ...] = ("-k", "1", "--json")
     done = sbert_search("search", index, "--queries", "-", *options, stdin=lines)
     assert [(hit["query_id"], hit["doc_id"]) for hit in done.records] == [
         ("q1", "vaccines"),
@@ -169,6 +185,16 @@ def test_queries_come_from_stdin_and_tables(index: Path, tmp_path: Path) -> None
     for name in ("q.csv", "q.json"):
         again = sbert_search("search", index, "--queries", tmp_path / name, *options)
         assert again.records == done.records
+    (tmp_path / "q.csv").write_text("_id,text\nq1,Mühle river\n", encoding="cp1252")
+    wrong = sbert_search("search", index, "--queries", tmp_path / "q.csv", *options)
+    assert "name its encoding, such as --encoding cp1252" in wrong.err
+    options += ("--encoding", "cp1252")
+    again = sbert_search("search", index, "--queries", tmp_path / "q.csv", *options)
+    assert [hit["doc_id"] for hit in again.records] == ["mill"]
+    alone = sbert_search("search", index, "water", "--encoding", "cp1252")
+    assert "--encoding has no effect without --queries" in alone.err
+    unknown = sbert_search("search", index, "--queries", tmp_path / "q.csv", "--encoding", "no")
+    assert "encoding is 'no'; name one that Python knows" in unknown.err
     refused = sbert_search("search", index, "--queries", "-", stdin='{"_id": "q1"}\n')
     assert refused.code == 1
     assert "<stdin>: no text field among '_id'" in refused.err

@@ -120,7 +120,12 @@ def test_without_options_the_search_is_that_of_an_engine_without_options(
     assert found.run == run
     mode = "hybrid" if lexical else "dense"
     assert found.manifest["settings"]["mode"] == mode
-    assert remarks([found]) == [f"Search mode: {mode}."]
+    assert remarks([found]) == [
+        f"Search mode: {mode}.",
+        "The first hit is relevant for 2 of 3 queries. The worst of the others:\n"
+        "- q3 (not in the first 10) zebra stripes",
+    ]
+    assert remarks([found, found]) == [f"Search mode: {mode}."]
 
 
 def test_an_index_given_is_searched(data: Path, tmp_path: Path) -> None:
@@ -340,7 +345,7 @@ def test_a_query_does_not_find_its_own_document(
         assert result.run is not None
         assert {query for query, hits in result.run.items() if query not in hits} == left_out
         assert result.counts.get("queries whose own document is left out", 0) == len(left_out)
-        assert len(remarks([result])) == 1 + bool(left_out)
+        assert len(remarks([result])) == 2 + bool(left_out)
         assert result.main_score == pytest.approx(
             outside(result, argued / "argued", ignore=bool(ignore))
         )

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import shutil
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -72,6 +75,32 @@ def test_texts_are_logged_on_request(folder: Path, token_file: Path) -> None:
     assert json.loads(marked[3]["body"]) == {"query": MARK, "facets": [MARK]}
     assert marked[10]["address"] == f"/documents/{MARK}/similar?where={MARK}%20%3E%201"
     assert len(long["body"]) == 10_000
+
+
+@pytest.mark.thorough
+def test_questions_without_an_answer_can_be_listed(built: Path) -> None:
+    with live_server(built, "--log-texts") as live:
+        live.post("/search", query="vacines", mode="lexical")
+        found = live.post("/search", queries=["dough", "moon"], mode="lexical").json["results"]
+        live.post("/search", where="year > 1900")  # no question
+        assert live.stop() == 0
+    first, second, listing = live.log
+    assert first["searches"] == [
+        {"query": "vacines", "hits": 0, "best_score": None, "suggestion": "vaccines"}
+    ]
+    best = found[0]["hits"][0]["score"]
+    assert [[*one.values()] for one in second["searches"]] == [
+        ["dough", len(found[0]["hits"]), best, None],
+        ["moon", 0, None, None],
+    ]
+    assert "searches" not in listing
+    (line,) = re.findall(r"jq -r '(.*)' access\.log", Path("docs/serving.md").read_text())
+    if jq := shutil.which("jq"):
+        log = "".join(json.dumps(entry) + "\n" for entry in live.log)
+        done = subprocess.run(
+            [jq, "-r", line], input=log, capture_output=True, text=True, check=True
+        )
+        assert done.stdout.split() == ["vacines", "moon"]
 
 
 @pytest.mark.parametrize("texts", [False, True])

@@ -20,6 +20,7 @@ from sbert_search.cli.evaluate.reporting import (
 from sbert_search.cli.lazy_group import LazyGroup, is_for_all_commands
 from sbert_search.cli.options.search import boost_option, ranking_options, search_options
 from sbert_search.cli.options.shared import options_of, prompt_options, refuse_typed
+from sbert_search.cli.options.source import encoding_option
 from sbert_search.search.options import SearchOptions
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ def sts(
 @boost_option
 @no_cache
 @prompt_options
+@encoding_option
 @eval_options
 def retrieval(
     options: EvalOptions, index: Path | None, rerank: str | None, rerank_windows: int, **_: object
@@ -118,7 +120,8 @@ def retrieval(
     scorer = replace(options, hardware=reranker_options(options.hardware))
     reranker = BestWindow(scorer.cross_encoder(rerank), rerank_windows) if rerank else None
     with options.embedder() as embedder:
-        evaluate = partial(evaluate_retrieval, index=index, search=search, reranker=reranker)
+        read = partial(evaluate_retrieval, encoding=ctx.params["encoding"])
+        evaluate = partial(read, index=index, search=search, reranker=reranker)
         return report("retrieval", evaluate, embedder, options)
 
 

@@ -160,12 +160,7 @@ class ReadSettings:
                 f"chunk_overlap is {self.chunk_overlap}; use at most {most}, half of chunk_tokens."
             )
         if self.encoding is not None:
-            try:
-                "".encode(self.encoding)  # refuses codecs that are not of texts, too
-            except (LookupError, UnicodeError, ValueError):
-                raise ConfigError(
-                    f"encoding is {self.encoding!r}; name one that Python knows, such as cp1252."
-                ) from None
+            _ = self.reading  # refuses an unknown encoding
         types = {
             name: kind if parse_type(kind) and ":" in kind else parse_type(kind)
             for name, kind in self.column_types.items()

@@ -60,10 +60,13 @@ function metadata(hit) {
   const values = Object.entries(hit.metadata).filter(([, value]) => value !== null);
   const parts = values.slice(0, COLUMNS).map(([name, value]) => {
     const text = shown(value);
-    const cut = text.length > CHARS ? `${text.slice(0, CHARS)}…` : text;
-    return make("div", {}, make("dt", {}, name), make("dd", {}, cut));
+    return [name, text.length > CHARS ? `${text.slice(0, CHARS)}…` : text];
   });
-  return make("dl", { className: "metadata" }, ...parts);
+  if (hit.title) parts.unshift(["id", hit.id]); // else it stands in place of the title
+  const pairs = parts.map(([name, text]) =>
+    make("div", {}, make("dt", {}, name), make("dd", {}, text)),
+  );
+  return make("dl", { className: "metadata" }, ...pairs);
 }
 
 /**

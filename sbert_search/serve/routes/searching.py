@@ -191,6 +191,10 @@ async def answer_search(served: Served, body: AskedSearch, work: Work) -> Search
         )
         for query, hits in zip(queries or [""], answers, strict=True)
     ]
+    for one in results if queries else ():
+        best = max((hit.score for hit in one.hits), default=None)
+        found = {"query": one.query, "hits": len(one.hits), "best_score": best}
+        work.found.append({**found, "suggestion": one.suggestion})
     return SearchResponse(
         index=served_index.name,
         results=results,

@@ -20,7 +20,7 @@ from typing import Literal
 import xxhash
 
 from sbert_search.base.memory import mib
-from sbert_search.errors import CorpusError
+from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.records import PAGE_MARK
 from sbert_search.text.fields import HtmlPart, References
 from sbert_search.text.formats import markup
@@ -119,6 +119,14 @@ class Reading:
     html: HtmlPart = "all"
     references: References = "keep"
     exclude: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        try:
+            "".encode(self.encoding or "utf-8")  # refuses codecs that are not of texts, too
+        except (LookupError, UnicodeError, ValueError):
+            raise ConfigError(
+                f"encoding is {self.encoding!r}; name one that Python knows, such as cp1252."
+            ) from None
 
     def leaves_out(self, path: str) -> bool:
         """Whether a pattern of ``exclude`` matches a file, or a folder above it."""

@@ -16,9 +16,10 @@ from pathlib import Path
 from sbert_search.base.files import replace_file
 from sbert_search.config import unknown_name
 from sbert_search.errors import CorpusError
+from sbert_search.text.formats.files import Reading
 from sbert_search.text.formats.rows import BadRow, RawRow, check_text, map_rows
 from sbert_search.text.labelled.records import TextGroup, TextPair, Triplet
-from sbert_search.text.sources import classify, read_rows, require_field_names
+from sbert_search.text.sources import as_read, classify, read_rows, require_field_names
 from sbert_search.text.spool import ROWS, Rows, source_files
 
 COLUMNS = {
@@ -181,6 +182,7 @@ def read_triplets(
     positive: str | None = None,
     negative: str | None = None,
     allow_pairs: bool = False,
+    encoding: str | None = None,
 ) -> list[Triplet]:
     """Read the triplets of a table file (JSON lines, JSON, CSV, TSV, Parquet, Arrow).
 
@@ -188,7 +190,7 @@ def read_triplets(
     used. A negative column has a text or a list of texts. With ``allow_pairs``, a row may have no
     negative.
     """
-    file = classify(path)
+    file = as_read(classify(path), Reading(encoding))
     names = require_field_names(file, "pairs" if allow_pairs else "triplets")
     columns = find_columns(
         {"anchor": anchor, "positive": positive, "negative": negative},

@@ -27,11 +27,13 @@ from sbert_search.base.memory import mib
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.records import Document, Qrels, Query, Run
 from sbert_search.text.fields import FieldNames, row_parts
+from sbert_search.text.formats.files import Reading
 from sbert_search.text.formats.lines import parse_object, read_text_lines
 from sbert_search.text.formats.rows import BadRow, RawRow, RowLimit, map_rows
 from sbert_search.text.labelled.records import Triplet
 from sbert_search.text.sources import (
     COMPRESSIONS,
+    as_read,
     classify,
     open_bytes,
     read_rows,
@@ -199,16 +201,19 @@ _TREC_FORM = (
 _QUERY_BYTES = 256  # memory overhead of a query: the Query object and its dict entry
 
 
-def read_queries(path: Path, *, fields: FieldNames | None = None) -> list[Query]:
+def read_queries(
+    path: Path, *, fields: FieldNames | None = None, encoding: str | None = None
+) -> list[Query]:
     """Read queries, in file order, from a BEIR folder, a file of rows, or JSON lines on ``-``.
 
     Their fields are detected unless ``fields`` names them. They may take an eighth of the memory
-    limit of the process.
+    limit of the process. ``encoding`` is that of a file that is not UTF-8.
     """
     owner = set[str]()  # while it lives, `source_files` keeps its copy of standard input
     file = source_files("-", owner)[0] if str(path) == "-" else classify(queries_file(path))
     queries: dict[str, Query] = {}
     limit, taken = RowLimit.within(), 0
+    file = as_read(file, Reading(encoding), limit)
     names = require_field_names(file, "queries", limit) or ["text"]
     roles = (fields or FieldNames()).resolve(
         names, file.shown, "Rename the field of the query to 'text'."
@@ -312,12 +317,13 @@ def collection_of_pairs(
     """Make a judged collection of pairs: rows of documents, queries, and their judgements.
 
     Every text but the anchors is a document, and every anchor a query, to which its positives are
-    relevant. Equal texts are one document, and a query has the id of a document with its text.
+    relevant. Equal texts are one document, and a query has the id of a document with its text. Ids
+    are the number of the pair with the text: ``3`` for an anchor, ``3.1``, ``3.2``, ... for others.
     """
     ids: dict[str, str] = {}
-    for pair in pairs:
-        for text in (pair.anchor, pair.positive, *pair.negatives):
-            ids.setdefault(text, str(len(ids) + 1))
+    for row, pair in enumerate(pairs, start=1):
+        for n, text in enumerate((pair.anchor, pair.positive, *pair.negatives)):
+            ids.setdefault(text, f"{row}.{n}" if n else str(row))
     documents = dict.fromkeys(text for p in pairs for text in (p.positive, *p.negatives))
     qrels: dict[str, dict[str, int]] = {}
     for pair in pairs:

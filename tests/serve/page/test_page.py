@@ -51,7 +51,15 @@ def test_results_are_sorted_and_listed_without_a_query(visit: Visit, site: Live)
     page.go_back()
     page.goto(f"{site.url}/?is.kind=craft")
     page.locator("#status", has_text="2 results with these filters").wait_for()
+    assert page.locator(".hit .metadata").first.inner_text().split()[:2] == ["id", "mill"]
     assert "tags, ascending" not in page.locator("#sort").inner_text()  # lists have no order
+
+
+def test_an_address_of_the_docs_filters(visit: Visit, site: Live) -> None:
+    (address,) = re.findall(r"`(/\?q=[^`]*&is\.[^`]*)`", Path("docs/serving.md").read_text())
+    visit.page.goto(f"{site.url}{address}")
+    visit.page.locator("#status", has_text="1 result with these filters").wait_for()
+    assert visit.titles() == ["Bread"]
 
 
 def test_a_corrected_query_is_offered(visit: Visit, site: Live) -> None:

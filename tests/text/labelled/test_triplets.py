@@ -13,6 +13,8 @@ import pytest
 
 from sbert_search.errors import CorpusError
 from sbert_search.text.labelled.pairs import read_groups, read_pairs, read_triplets
+from sbert_search.text.labelled.records import Triplet
+from sbert_search.text.labelled.retrieval import collection_of_pairs
 from sbert_search.text.labelled.texts import read_labelled_texts
 
 
@@ -124,3 +126,25 @@ def test_a_later_row_may_have_more_negatives(tmp_path: Path) -> None:
     triplets = read_triplets(tmp_path / "t.jsonl")
     assert [triplet.negatives for triplet in triplets[119:]] == [("n",), ("n", "m")]
     assert len(read_triplets(tmp_path / "t.jsonl", negative="negative")[-1].negatives) == 1
+
+
+def test_ids_of_pairs_are_their_numbers() -> None:
+    pairs = [
+        Triplet("who mills", "a miller", ("a baker",)),
+        Triplet("who bakes", "a baker", ()),
+        Triplet("who mills", "the mill", ()),
+        Triplet("a baker", "who bakes", ()),
+    ]
+    documents, queries, qrels = collection_of_pairs(pairs)
+    assert {row["_id"]: row["text"] for row in documents} == {
+        "1.1": "a miller",
+        "1.2": "a baker",
+        "3.1": "the mill",
+        "2": "who bakes",
+    }
+    assert [(query.query_id, query.text) for query in queries] == [
+        ("1", "who mills"),
+        ("2", "who bakes"),
+        ("1.2", "a baker"),
+    ]
+    assert qrels == {"1": {"1.1": 1, "3.1": 1}, "2": {"1.2": 1}, "1.2": {"2": 1}}
