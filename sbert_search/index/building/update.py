@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import compress
+from itertools import chain, compress
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from sbert_search.base.options import if_offered
 from sbert_search.base.progress import warn
-from sbert_search.config import require_known
+from sbert_search.config import names_of, require_known, unknown_name
 from sbert_search.embed.arguments import CheckedOptions, ModelLike
 from sbert_search.embed.delegation import LazyEmbedder
 from sbert_search.embed.protocol import TextEmbedder
@@ -104,7 +104,7 @@ def update(
     kept = index.read_settings.fields
     may_embed = has_vectors and given is None and fields.vector == kept.vector
     may_embed = may_embed and index.identity.is_model  # else each row needs a vector
-    found = partial(_document_of, index, clear or {}) if partial_rows else None
+    found = partial(_document_of, index, _known(index, clear or {})) if partial_rows else None
     if surveyed is None:
         reader = _reader_of(index, settings, sources, given, found)
         surveyed = reader, reader.survey()
@@ -230,6 +230,14 @@ def _reader_of(
         stored=kept if index.identity.is_model else replace(kept, vector=None),
         partial=changed,
     )
+
+
+def _known(index: Index, clear: Mapping[str, Collection[str]]) -> dict[str, tuple[str, ...]]:
+    """Return the columns that documents lose; raise `ConfigError` if the index has no such one."""
+    gone = {doc_id: names_of(columns) for doc_id, columns in clear.items()}
+    for name in {*chain(*gone.values())} - index.state.columns.keys():
+        raise ConfigError(unknown_name(name, name, index.state.columns, "column"))
+    return gone
 
 
 def _document_of(index: Index, gone: Mapping[str, Collection[str]], doc_id: str) -> Document | None:

@@ -58,7 +58,10 @@ async def _update(
     rows = {at: _row(one, at) for at, one in enumerate(new)}
     clear, skipped = None, dict[str, None]()
     if isinstance(body, ChangeRequest):
-        clear = {one.id: [n for n, v in one.metadata.items() if v is None] for one in new}
+        known = served_index.index.state.columns  # a null of another column changes nothing
+        clear = {
+            one.id: [n for n, v in one.metadata.items() if v is None and n in known] for one in new
+        }
         skipped = dict.fromkeys(await served_index.unknown([one.id for one in new]))
         if skipped and not body.skip_unknown:
             shown = ", ".join(f"{doc_id!r:.100}" for doc_id in [*skipped][:_SHOWN])

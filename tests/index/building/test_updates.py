@@ -385,7 +385,9 @@ def test_a_partial_update_clears_the_columns_that_it_names() -> None:
         (document,) = index
         return {"text": document.text, **document.metadata}
 
-    assert clear("sale", "unheard") == {"text": "a mill\n\nVelora", "brand": "Velora", "price": 1}
+    with pytest.raises(ConfigError, match="Unknown column 'sle'; did you mean 'sale'"):
+        clear("sale", "sle")
+    assert clear("sale") == {"text": "a mill\n\nVelora", "brand": "Velora", "price": 1}
     with pytest.raises(CorpusError, match="with a new 'brand' has the new text"):
         clear("brand")
     assert clear("brand", text="a mill", price=2) == {"text": "a mill", "price": 2}
