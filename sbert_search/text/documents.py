@@ -235,6 +235,7 @@ class CorpusReader:
         if not (rows or allow_empty):
             raise CorpusError(f"{self._shown}: holds no rows.")
         self._require_seen()
+        self._note_ignored()
         rejected = sum(plan.rejected for plan in self._plans)
         sha256, vectors = content_sha256(self._files), self._vectors
         if vectors and vectors.given:
@@ -372,6 +373,21 @@ class CorpusReader:
             kind = "text field" if name in self.fields.texts else "metadata field"
             known = [*self._plans[0].names, *self._columns.types]
             raise CorpusError(f"{self._shown}: {unknown_name(name, name, set(known), kind)}")
+
+    def _note_ignored(self) -> None:
+        """Name the fields of partial rows that are not read, and so change nothing."""
+        if not self._partial or self._chosen is None:
+            return
+        ignored = dict.fromkeys(name for plan in self._plans for name in plan.names)
+        for roles in filter(None, (plan.roles for plan in self._plans)):
+            for name in (roles.id, roles.title, roles.vector, *roles.text, *self._chosen):
+                ignored.pop(name or "", None)
+        if ignored:
+            note(
+                f"Not read, since the index does not name them among its metadata fields: "
+                f"{', '.join(ignored)}. To read them too, name all metadata fields, old and new"
+                f"{if_offered('--metadata-fields', ', with --metadata-fields')}."
+            )
 
     def _learn(self, row: RawRow, plan: _FilePlan) -> Reject | None:
         assert plan.roles is not None  # set, since the file has a valid row

@@ -80,7 +80,8 @@ class ReadSettings:
             ``date:%d.%m.%Y`` with the codes of `datetime.strptime`, or ``float:1.234,56``. The
             types of other columns follow from their values.
         new_columns: What an update does with fields for which the index has no column: ``add`` the
-            columns, or ``error``, so that a misspelt name is refused.
+            columns, or ``error``, so that a misspelt name is refused. So is then a table without a
+            column whose values documents would lose.
         query: Query that gives the rows of a SQLite or DuckDB file. None: the file has one table,
             which is read. The index does not keep the query.
         on_error: Treatment of bad rows; ``skip``: list them in a rejects file, and exit with 3.

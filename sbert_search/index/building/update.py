@@ -116,6 +116,8 @@ def update(
         require_recorded_models(reader.paths, fields.vector, index.identity, remedy)
     of_files = mode == "upsert" and reader.paths and not partial_rows
     unseen = sorted(survey.unseen) if of_files else []
+    if unseen and settings.new_columns == "error":
+        _require_kept(index.state, reader, settings, survey)
     if dry_run:
         report = _planned(index, reader, survey, unseen, settings, started)
         _warn_of_numbered(report, reader)
@@ -180,7 +182,7 @@ def _planned(
     warn_of_repeated(repeated)
     added, replaced = _differing(state, contents)
     for name in unseen:
-        _warn_of_lost(name, int(np.isin(state.lookup(replaced), _rows_with(state, name)).sum()))
+        _warn_of_lost(name, _n_lost(state, name, replaced))
     n_same = survey.rows - survey.rejected - len(added) - len(replaced)
     return IngestReport(
         counts=RowCounts(len(added), len(replaced), n_same, survey.rejected),
@@ -190,17 +192,39 @@ def _planned(
     )
 
 
+def _require_kept(
+    state: Snapshot, reader: CorpusReader, settings: ReadSettings, survey: Survey
+) -> None:
+    """Refuse rows without a column whose values documents would lose."""
+    if survey.columns.keys() - state.columns.keys():
+        return  # the new columns are refused, with the nearest names
+    _, replaced = _differing(state, _contents_of(reader, settings)[0])
+    for name in sorted(survey.unseen):
+        if n := _n_lost(state, name, replaced):
+            raise CorpusError(
+                f"No row has the column {name!r}, so {_lose(n)} values. Such rows are refused, "
+                "since new_columns is error."
+            )
+
+
+def _n_lost(state: Snapshot, column: str, replaced: Sequence[str]) -> int:
+    return int(np.isin(state.lookup(replaced), _rows_with(state, column)).sum())
+
+
+def _lose(n_docs: int) -> str:
+    return f"{n_docs:,} documents lose" if n_docs > 1 else "one document loses"
+
+
 def _warn_of_lost(column: str, n_docs: int) -> None:
     if n_docs:
-        lose = f"{n_docs:,} documents lose" if n_docs > 1 else "one document loses"
         warn(
-            f"No row has the column {column!r}, so {lose} values. "
+            f"No row has the column {column!r}, so {_lose(n_docs)} values. "
             + if_offered(
                 "--partial",
                 "--partial keeps the values of columns that rows lack.",
                 if_offered(
                     "--new-columns",
-                    "--new-columns error refuses rows in which a column has a new name.",
+                    "--new-columns error refuses such rows.",
                 ),
             )
         )

@@ -121,8 +121,9 @@ class Reading:
     exclude: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        encoding = "utf-8" if self.encoding is None else self.encoding
         try:
-            "".encode(self.encoding or "utf-8")  # refuses codecs that are not of texts, too
+            "".encode(encoding)  # refuses codecs that are not of texts, too
         except (LookupError, UnicodeError, ValueError):
             raise ConfigError(
                 f"encoding is {self.encoding!r}; name one that Python knows, such as cp1252."

@@ -258,6 +258,35 @@ def test_a_dry_run_of_a_sync_says_what_the_sync_would(
             index.sync(sheet, dry_run=dry_run, new_columns="error")
 
 
+def test_a_chosen_column_that_a_table_lacks_is_refused_where_columns_may_not_change(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "shop.csv"
+    table.write_text("_id,text,price\na,a mill,1\nb,a river,\n")
+    fields = ["price"]
+    index = Index.build(table, model="hashing:24", out=tmp_path / "i", metadata_fields=fields)
+    table.write_text("_id,text,preis\na,a mill,1\nb,a river,\n")
+    for dry_run in (True, False):
+        with pytest.raises(CorpusError, match=r"'price', so one document loses values\. Such"):
+            index.sync(table, new_columns="error", dry_run=dry_run)
+        with pytest.raises(CorpusError, match="new_columns is error"):
+            index.upsert(table, new_columns="error", dry_run=dry_run)
+    assert [each.metadata for each in index] == [{"price": 1}, {}]
+    new = tmp_path / "new.csv"
+    new.write_text("_id,text\nc,a lamp\n")
+    assert index.upsert(new, new_columns="error").counts.indexed == 1  # no document loses a value
+    capsys.readouterr()
+    part = tmp_path / "part.csv"
+    part.write_text("_id,preis\na,2\n")
+    assert index.upsert(part, partial=True).counts.duplicate == 1
+    assert "Not read, since the index does not name them among its metadata fields: preis" in (
+        capsys.readouterr().err
+    )
+    both = ["price", "preis"]
+    assert index.upsert(part, partial=True, metadata_fields=both).counts.replaced == 1
+    assert "Not read" not in capsys.readouterr().err
+
+
 def test_rows_without_ids_are_named_at_the_build_and_when_a_sync_would_delete_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
