@@ -180,6 +180,7 @@ class CorpusReader:
         self._numbers = {name for name, kind in kinds.items() if "int64" in kind}
         self._chosen = None if metadata_fields is None else frozenset(metadata_fields)
         self._scanned: dict[str, tuple[int, ...]] = {}  # pages without text of PDF files
+        self._cut: dict[str, tuple[int, ...]] = {}  # and those without their references
         self._bad_files: list[Reject] = []
         self._unseen: set[str] = set()  # named fields and known columns that no row had so far
         has_vectors = vectors is not None or self.fields.vector is not None
@@ -216,7 +217,7 @@ class CorpusReader:
         self._unseen = {*self.fields.texts, *(self._chosen or ()), *self._declared}
         self._unseen |= (self._known or {}).keys()
         self._plans, rows = [], 0
-        self._scanned, self._bad_files = {}, []
+        self._scanned, self._cut, self._bad_files = {}, {}, []
         self._changed_ids.clear()
         with progress("Checking", None, "rows") as advance:
             for file in self._files:
@@ -327,8 +328,9 @@ class CorpusReader:
                     self._bad_files.append(file.in_encoding(reject))
                 else:
                     self._refuse(file.in_encoding(reject))
-            elif isinstance(row, RawRow) and row.scanned:
-                self._scanned[row.source.rpartition(":")[0]] = row.scanned
+            elif isinstance(row, RawRow) and (row.scanned or row.cut):
+                own = row.source.rpartition(":")[0]
+                self._scanned[own], self._cut[own] = row.scanned, row.cut
             if plan.rows % _ROWS_A_REPORT == 0:
                 advance(_ROWS_A_REPORT)
         advance(plan.rows % _ROWS_A_REPORT)
@@ -527,8 +529,10 @@ class CorpusReader:
 
     def _report_files(self) -> None:
         """Warn of scanned pages of PDF files, and raise one error that names all bad files."""
-        found = [f"{len(own)} in {name} ({_ranges(own)})" for name, own in self._scanned.items()]
-        if found:
+        if found := [f"{name} ({_ranges(own)})" for name, own in self._cut.items() if own]:
+            note(f"Lists of references are left out: {', '.join(_first_of(found, 'more files'))}.")
+        pages = self._scanned.items()
+        if found := [f"{len(own)} in {name} ({_ranges(own)})" for name, own in pages if own]:
             warn(
                 "Pages that are images without text are left out, unless text recognition (OCR) "
                 f"gives them text: {', '.join(_first_of(found, 'more files'))}."

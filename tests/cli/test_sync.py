@@ -139,6 +139,10 @@ def test_a_broken_file_is_rejected_once_until_it_changes(notes: Path) -> None:
     rejects = notes.with_name("i.rejects.jsonl").read_text()
     (notes / "c.md").write_text("another note")  # a sync that writes keeps the list
     assert (sync(notes).code, notes.with_name("i.rejects.jsonl").read_text()) == (0, rejects)
+    years = notes.with_name("years.csv")
+    years.write_text("_id,year\na.md,2024\n")  # an update keeps it, too
+    done = sbert_search("index", "upsert", notes.with_name("i"), years, "--partial", env=HASHING)
+    assert (done.code, sync(notes).code, "1 replaced" in done.out) == (0, 0, True)
     (notes / "cut.pdf").write_bytes(sound[:300])  # still broken
     assert (sync(notes).code, sync(notes).code) == (3, 0)
     (notes / "page.pdf").write_bytes(sound)

@@ -37,7 +37,7 @@ from sbert_search.index.writer import Outcome
 from sbert_search.records import Document, RowCounts
 from sbert_search.text.column_types import ColumnType
 from sbert_search.text.documents import CorpusReader, ReadBatch, Reject, Survey
-from sbert_search.text.formats.rows import RejectLog
+from sbert_search.text.formats.rows import RejectLog, listed_rejects
 from sbert_search.text.tokens.chunking import AT_BORDERS, Chunking
 
 Mode = Literal["add", "upsert"]
@@ -239,6 +239,9 @@ def ingest(
     warn_of_repeated([*repeated])
     seconds = time.perf_counter() - started
     was_read = reader.reads(rejects.path)
+    files = [each for each in listed_rejects(sink.path) if each.mark] if cursor is None else []
+    if files and not was_read:
+        rejects.append(files)  # by which later syncs of a folder know what they have reported
     # A finished build cannot be repeated, so the list gets its final name before `finish`.
     if not was_read:
         rejects.finish(was_read=False)

@@ -278,7 +278,7 @@ class _Changes:
         self._taken = [path for path in scan.prints if path in self._stored.taken]
         free = {path: own for path, own in scan.prints.items() if path not in self._stored.taken}
         rejects = () if state is None else listed_rejects(state.path)
-        self._listed = {reject.value.rpartition(" ")[2]: reject for reject in rejects}
+        self._listed = {reject.mark: reject for reject in rejects}
         new = {path: self._earlier(path) for path in free if path not in contents}
         # Files without text are not even parsed again. Others may be readable now, since a package
         # was installed, or with other options.

@@ -314,10 +314,10 @@ def _read_pages(
             )
     except BadRow:
         if row:
-            yield replace(row, scanned=tuple(pdf.scanned))
+            yield replace(row, scanned=tuple(pdf.scanned), cut=tuple(pdf.cut))
         raise
     if row:
-        yield replace(row, fingerprint=whole, scanned=tuple(pdf.scanned))
+        yield replace(row, fingerprint=whole, scanned=tuple(pdf.scanned), cut=tuple(pdf.cut))
 
 
 def _parts(

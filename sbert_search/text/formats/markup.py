@@ -418,7 +418,7 @@ class Pdf:
     ``title`` is "" if the author gave none. ``columns`` are ``author`` and ``created``, the day, if
     the file has them. ``labels`` are the printed numbers of all pages, such as ``iv`` and ``101``,
     if the file has others than 1, 2, 3. ``scanned`` are the pages that are images without text, of
-    those that `pages` has read.
+    those that `pages` has read, and ``cut`` those from which references were dropped.
     """
 
     def __init__(self, data: bytes, references: References = "keep") -> None:
@@ -454,6 +454,7 @@ class Pdf:
                     self.labels = labels
         self.title = "" if _NO_TITLE.fullmatch(title) else title
         self.scanned: list[int] = []
+        self.cut: list[int] = []
 
     def pages(self) -> Iterator[tuple[int, str]]:
         """Yield the pages with text, each with its number, from 1.
@@ -485,7 +486,11 @@ class Pdf:
         texts: Mapping[int, str] = _joined(_without_running_lines(part))
         self.scanned += [number for number in texts if not texts[number] and number in images]
         if self._drops_references and len(texts) == self._n_pages:  # not of a book in parts
-            texts = _without_references(texts)
+            kept = _without_references(texts)
+            self.cut += [
+                number for number in texts if len(kept[number]) < len(texts[number].strip())
+            ]
+            texts = kept
         return [(number, text) for number, text in texts.items() if text]
 
 

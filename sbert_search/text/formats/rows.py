@@ -41,6 +41,12 @@ class Reject:
     reason: str
     value: str = ""  # a short excerpt of the bad content
 
+    @property
+    def mark(self) -> str:
+        """The fingerprint of a file, by which later syncs know that it was reported; "": a row."""
+        last = self.value.rpartition(" ")[2]
+        return last if re.fullmatch("[0-9a-f]{16}", last) else ""
+
     def error(self, remedy: str = "Fix it.") -> CorpusError:
         """Return an error whose message has the position, the reason, the value and a remedy."""
         if "invalid UTF-8" in self.reason:
@@ -72,6 +78,7 @@ class RawRow:
     # an index recognises that the file was changed. None: the file holds rows.
     fingerprint: int | None = None
     scanned: tuple[int, ...] = ()  # pages of the file of the row that are images without text
+    cut: tuple[int, ...] = ()  # pages of the file without their part of a list of references
     # The names of the classes in columns whose values are numbers of classes (`class_names`).
     classes: Mapping[str, Sequence[str]] | None = None
 

@@ -412,12 +412,16 @@ def test_pages_are_read_again_when_their_menus_are_left_out(notes: Path) -> None
     assert texts(kept) == texts(index)
 
 
-def test_later_syncs_keep_how_files_are_read(notes: Path) -> None:
+def test_later_syncs_keep_how_files_are_read(
+    notes: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     paper = [f"The {name} rises." for name in ("sea", "moon", "sun")]
     (notes / "c.pdf").write_bytes(make_pdf([*paper, "References", "Tides, 2001."]))
     index = build(notes)
     assert index.sync(notes).changes == 0
+    capsys.readouterr()
     assert index.sync(notes, references="drop").replaced == ("c.pdf",)
+    assert "Lists of references are left out: " in capsys.readouterr().err
     assert [*texts(index)][-3:] == [f"c.pdf#page={n}" for n in (1, 2, 3)]
     assert Index.open(index.path).sync(notes).changes == 0
     (notes / "c.pdf").write_bytes(make_pdf([*paper[:2], "References", "Tides, 2001."]))

@@ -299,6 +299,8 @@ def test_a_list_of_references_is_left_out_on_demand(heading: str) -> None:
     assert without_references(*pages) == {1: "\n".join(BODY), 2: "It ends."}
     kept = dict(Pdf(make_pdf(pages)).pages())
     assert kept[2] == f"It ends.\n{heading}\n{LIST[0]}"
+    pdf = Pdf(make_pdf(pages), "drop")
+    assert ([n for n, _ in pdf.pages()], pdf.cut) == ([1, 2], [2, 3])
     assert kept.keys() == {1, 2, 3}
 
 
