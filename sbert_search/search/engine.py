@@ -540,9 +540,9 @@ class SearchEngine:
                 index, or a vector of the index's model: an array (dim,), or a list of floats if it
                 is the only example.
             k: Documents to return; the documents among the examples are never returned.
-            unlike: Examples that the hits shall be far from. The hits are nearest to p + (p - n), with
-                the means p of ``like`` and n of ``unlike``, as in Qdrant's recommendations; without
-                ``unlike``, to p. A document counts with the mean of its passages.
+            unlike: Examples that the hits shall be far from. The hits are nearest to p + (p - n),
+                with the means p of ``like`` and n of ``unlike``, as in Qdrant's recommendations;
+                without ``unlike``, to p. A document counts with the mean of its passages.
             keywords: Fields of `SearchOptions` that need no text of a query, such as ``where``,
                 ``offset`` and ``sort``. With ``group_by``, no document is returned that has the
                 value of an example, such as other pages of the same file.
