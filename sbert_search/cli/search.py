@@ -18,6 +18,7 @@ from sbert_search.cli.console import emit, facet_record, hit_record, say, show_f
 from sbert_search.cli.options.runner import search_runner, search_runner_options
 from sbert_search.cli.options.search import (
     answer_options,
+    encoding_option,
     order_options,
     ranking_options,
     search_options,
@@ -35,7 +36,6 @@ from sbert_search.cli.options.shared import (
     shared_options,
     typed,
 )
-from sbert_search.cli.options.source import encoding_option
 from sbert_search.errors import NoLexicalData, QueryError
 from sbert_search.search.options import (
     MatchKeywords,
@@ -96,7 +96,7 @@ def _single_without_collections(function: Callable[..., None]) -> Callable[..., 
     "--like",
     multiple=True,
     metavar="ID",
-    help="Find documents like this one of the index, in place of QUERY; repeat it for several.",
+    help="Find documents like this one of the index, or like the mean of several; no QUERY.",
 )
 @click.option(
     "--unlike", multiple=True, metavar="ID", help="With --like: stay away from this document."

@@ -83,7 +83,7 @@ class Survey:
     sha256: str  # of the content of all sources, and of the array of vectors if there is one
     columns: Mapping[str, ColumnType]
     dim: int | None = None  # None: no vectors are given, or all their rows were rejected
-    unseen: Set[str] = frozenset()  # columns of the index that no row has
+    unseen: Set[str] = frozenset()  # columns and some of the text fields, read from no row
 
 
 @dataclass(slots=True)
@@ -180,6 +180,7 @@ class CorpusReader:
         self._numbers = {name for name, kind in kinds.items() if "int64" in kind}
         self._chosen = None if metadata_fields is None else frozenset(metadata_fields)
         self._scanned: dict[str, tuple[int, ...]] = {}  # pages without text of PDF files
+        self._unread: Set[str] = set()  # known columns that are not among the chosen ones
         self._cut: dict[str, tuple[int, ...]] = {}  # and those without their references
         self._bad_files: list[Reject] = []
         self._unseen: set[str] = set()  # named fields and known columns that no row had so far
@@ -216,6 +217,7 @@ class CorpusReader:
         self._columns = Columns(self._known, self._widens, self._declared)
         self._unseen = {*self.fields.texts, *(self._chosen or ()), *self._declared}
         self._unseen |= (self._known or {}).keys()
+        self._unread = (self._known or {}).keys() - (self._chosen or self._known or {})
         self._plans, rows = [], 0
         self._scanned, self._cut, self._bad_files = {}, {}, []
         self._changed_ids.clear()
@@ -243,7 +245,8 @@ class CorpusReader:
             vectors.given.require(rows, vectors.rule)
             sha256 = hashlib.sha256(f"{sha256} {vectors.given.sha256()}".encode()).hexdigest()
         dim = vectors.dim if vectors else None
-        unseen = self._unseen & (self._known or {}).keys()
+        named = {*self.fields.texts}  # if the rows have none of them, another one was detected
+        unseen = self._unseen & {*(self._known or ()), *(named if named - self._unseen else ())}
         return Survey(rows, rejected, sha256, dict(self._columns.types), dim, unseen)
 
     def batches(
@@ -394,7 +397,7 @@ class CorpusReader:
     def _learn(self, row: RawRow, plan: _FilePlan) -> Reject | None:
         assert plan.roles is not None  # set, since the file has a valid row
         if self._unseen:
-            self._unseen -= row.values.keys()
+            self._unseen -= row.values.keys() - self._unread
         plan.first_valid = plan.first_valid or row.source
         if plan.roles.id is None and (late := late_id_field(row.values, plan.roles)):
             # The file has an id field after all, so each of its earlier rows lacks the id, and

@@ -18,9 +18,13 @@ from sbert_search.cli.evaluate.reporting import (
     report,
 )
 from sbert_search.cli.lazy_group import LazyGroup, is_for_all_commands
-from sbert_search.cli.options.search import boost_option, ranking_options, search_options
+from sbert_search.cli.options.search import (
+    boost_option,
+    encoding_option,
+    ranking_options,
+    search_options,
+)
 from sbert_search.cli.options.shared import options_of, prompt_options, refuse_typed
-from sbert_search.cli.options.source import encoding_option
 from sbert_search.search.options import SearchOptions
 
 if TYPE_CHECKING:

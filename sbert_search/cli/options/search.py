@@ -52,6 +52,13 @@ def ranking_options(mode: Literal["auto", "dense"]) -> Decorator:
     return joined(add_mode, *_RANKING)
 
 
+# Of a file of queries. That of documents, in `ReadSettings`, would make a search import how these
+# are read.
+encoding_option: Decorator = click.option(
+    "--encoding",
+    metavar="NAME",
+    help="Encoding of the file of queries if it is not UTF-8, such as cp1252 or utf-16.",
+)
 boost_option: Decorator = click.option(
     "--boost",
     multiple=True,

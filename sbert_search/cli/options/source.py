@@ -51,9 +51,8 @@ field_options = joined(
     options_of(FieldNames, "id", "text", "title", unset="detected", flags=FIELD_FLAGS),
     metadata_option,
 )
-encoding_option = options_of(ReadSettings, "encoding", unset="UTF-8")
 file_options = joined(
-    encoding_option,
+    options_of(ReadSettings, "encoding", unset="UTF-8"),
     options_of(ReadSettings, "html", unset="all"),
     options_of(ReadSettings, "references", unset="keep"),
     options_of(ReadSettings, "exclude", unset="", multiple=True),

@@ -132,7 +132,7 @@ def update(
             )
         new_columns = note_columns(writer.snapshot, survey.columns, settings.new_columns)
         writer.add_columns(survey.columns)
-        had = {name: len(_rows_with(writer.snapshot, name)) for name in unseen}
+        had = {name: _n_with(writer.snapshot, name) for name in unseen}
         report = ingest(
             writer,
             reader,
@@ -153,7 +153,8 @@ def update(
             ),
         )
         for name in unseen:
-            _warn_of_lost(name, had[name] - len(_rows_with(writer.snapshot, name)))
+            n = had[name] - _n_with(writer.snapshot, name, report.counts.replaced)
+            _warn_of_lost(writer.snapshot, settings, name, n)
     _warn_of_numbered(report, reader)
     return replace(report, new_columns=new_columns)
 
@@ -182,7 +183,7 @@ def _planned(
     warn_of_repeated(repeated)
     added, replaced = _differing(state, contents)
     for name in unseen:
-        _warn_of_lost(name, _n_lost(state, name, replaced))
+        _warn_of_lost(state, settings, name, _n_lost(state, name, replaced))
     n_same = survey.rows - survey.rejected - len(added) - len(replaced)
     return IngestReport(
         counts=RowCounts(len(added), len(replaced), n_same, survey.rejected),
@@ -195,39 +196,48 @@ def _planned(
 def _require_kept(
     state: Snapshot, reader: CorpusReader, settings: ReadSettings, survey: Survey
 ) -> None:
-    """Refuse rows without a column whose values documents would lose."""
+    """Refuse rows without a column or text field whose values documents would lose."""
     if survey.columns.keys() - state.columns.keys():
         return  # the new columns are refused, with the nearest names
     _, replaced = _differing(state, _contents_of(reader, settings)[0])
     for name in sorted(survey.unseen):
         if n := _n_lost(state, name, replaced):
-            raise CorpusError(
-                f"No row has the column {name!r}, so {_lose(n)} values. Such rows are refused, "
-                "since new_columns is error."
-            )
+            said = _lost(state, settings, name, n)
+            raise CorpusError(f"{said} Such rows are refused, since new_columns is error.")
 
 
-def _n_lost(state: Snapshot, column: str, replaced: Sequence[str]) -> int:
-    return int(np.isin(state.lookup(replaced), _rows_with(state, column)).sum())
+def _n_lost(state: Snapshot, name: str, replaced: Sequence[str]) -> int:
+    """Return how many of the documents that are replaced lose the values of a field."""
+    if name not in state.columns:  # a text field
+        return len(replaced)
+    return int(np.isin(state.lookup(replaced), _rows_with(state, name)).sum())
 
 
-def _lose(n_docs: int) -> str:
-    return f"{n_docs:,} documents lose" if n_docs > 1 else "one document loses"
+def _lost(state: Snapshot, settings: ReadSettings, name: str, n_docs: int) -> str:
+    chosen, lose = settings.metadata_fields, "one document loses"
+    why = f"No row has the column {name!r}"
+    if name not in state.columns:
+        why = f"No row has the text field {name!r}"
+    elif chosen is not None and name not in chosen:
+        why = f"The column {name!r} is not among the metadata fields that are read"
+    return f"{why}, so {f'{n_docs:,} documents lose' if n_docs > 1 else lose} values."
 
 
-def _warn_of_lost(column: str, n_docs: int) -> None:
+def _warn_of_lost(state: Snapshot, settings: ReadSettings, name: str, n_docs: int) -> None:
     if n_docs:
         warn(
-            f"No row has the column {column!r}, so {_lose(n_docs)} values. "
+            f"{_lost(state, settings, name, n_docs)} "
             + if_offered(
                 "--partial",
                 "--partial keeps the values of columns that rows lack.",
-                if_offered(
-                    "--new-columns",
-                    "--new-columns error refuses such rows.",
-                ),
+                if_offered("--new-columns", "--new-columns error refuses such rows."),
             )
         )
+
+
+def _n_with(state: Snapshot, name: str, replaced: int = 0) -> int:
+    """Return how many documents have a value of a column; minus ``replaced`` for a text field."""
+    return len(_rows_with(state, name)) if name in state.columns else -replaced
 
 
 def _rows_with(state: Snapshot, column: str) -> NDArray[np.int64]:

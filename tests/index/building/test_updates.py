@@ -287,6 +287,38 @@ def test_a_chosen_column_that_a_table_lacks_is_refused_where_columns_may_not_cha
     assert "Not read" not in capsys.readouterr().err
 
 
+def test_a_column_that_is_no_longer_read_and_a_renamed_text_field_are_not_lost_in_silence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"_id": "a", "text": "a mill", "name": "Velora", "price": 1, "stock": 2}]
+    table = tmp_path / "shop.jsonl"
+    table.write_text(json.dumps(rows[0]))
+    fields = FieldNames(text=("text", "name"))
+    path = tmp_path / "i"
+    index = Index.build(
+        table, model="hashing:24", out=path, fields=fields, metadata_fields=["price"]
+    )
+    index.sync(table, metadata_fields=["price", "stock"])
+    capsys.readouterr()
+    unread = "'stock' is not among the metadata fields that are read, so one document loses values"
+    for dry_run in (True, False):
+        with pytest.raises(CorpusError, match=unread):
+            index.sync(table, new_columns="error", dry_run=dry_run)
+    for dry_run in (True, False):
+        assert index.sync(table, dry_run=dry_run).replaced == ("a",)
+        assert capsys.readouterr().err.count(unread) == 1
+    table.write_text(json.dumps({**rows[0], "nom": rows[0].pop("name")}).replace('"name"', '"x"'))
+    gone = "No row has the text field 'name', so one document loses values"
+    for dry_run in (True, False):
+        with pytest.raises(CorpusError, match=gone):
+            index.sync(table, new_columns="error", dry_run=dry_run)
+    assert [each.text for each in index] == ["a mill\n\nVelora"]
+    for dry_run in (True, False):
+        assert index.sync(table, dry_run=dry_run).replaced == ("a",)
+        assert capsys.readouterr().err.count(gone) == 1
+    assert [each.text for each in index] == ["a mill"]
+
+
 def test_rows_without_ids_are_named_at_the_build_and_when_a_sync_would_delete_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
