@@ -18,7 +18,6 @@ from sbert_search.declared import Bounds, check, declared, described
 from sbert_search.errors import ConfigError
 from sbert_search.index.building.settings import BuildSettings, ReadSettings
 from sbert_search.index.settings import IndexSpec, LexicalSettings, TuneSettings
-from sbert_search.lab.map.settings import MapSettings
 from sbert_search.search.options import Fusion, SearchOptions
 from sbert_search.serve.access import ServerLimits
 from sbert_search.serve.search_schemas import options_of as fields_of
@@ -194,7 +193,7 @@ def test_each_option_of_a_search_has_help() -> None:
     "settings",
     [
         *(SearchOptions, Fusion, FieldNames, ReadSettings, BuildSettings),
-        *(IndexSpec, LexicalSettings, TuneSettings, MapSettings, ServerLimits),
+        *(IndexSpec, LexicalSettings, TuneSettings, ServerLimits),
         VocabularySettings,
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -29,6 +30,17 @@ def test_pages_leave_the_navigation_and_sections_with_their_last_page() -> None:
     after = "nav:\n  - A: a.md\n  - D: d/a.md\n"
     assert without_pages(before, ["b/index.md", "b/c.md"]) == after
     assert without_pages(after, ["a.md"]) == "nav:\n  - D: d/a.md\n"
+
+
+def test_no_test_of_the_rest_imports_a_wing() -> None:
+    """Such a test could not even be collected where the wing is absent."""
+    tests = ROOT / "tests"
+    imported = re.compile(
+        rf"(?:from|import) (?:sbert_search|tests)\.({'|'.join(PAGES)})\b", re.MULTILINE
+    )
+    for path in sorted(tests.rglob("*.py")):
+        if path.relative_to(tests).parts[0] not in PAGES:
+            assert not imported.findall(path.read_text(encoding="utf-8")), path
 
 
 def test_what_an_absent_wing_would_add_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from sbert_search.declared import described
 from sbert_search.errors import ConfigError
 from sbert_search.lab.map.settings import MapKeywords, MapSettings
 
@@ -21,3 +22,10 @@ from sbert_search.lab.map.settings import MapKeywords, MapSettings
 def test_values_out_of_range_are_refused_by_name(name: str, keywords: MapKeywords) -> None:
     with pytest.raises(ConfigError, match=name):
         MapSettings(**keywords)
+
+
+def test_the_options_are_described_without_parsing_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sbert_search.declared._comments", lambda base: 1 / 0)
+    described.cache_clear()
+    assert described(MapSettings)
+    described.cache_clear()

@@ -13,7 +13,6 @@ import pytest
 
 from sbert_search.embed.embedder import Embedder
 from sbert_search.embed.vectors import quantize
-from sbert_search.heads.predictor import Predictor
 from sbert_search.models.sequence_classifier import CrossEncoder
 from sbert_search.search.pair_engines import NativePairEngine
 from sbert_search.search.rerankers import Reranker
@@ -22,6 +21,8 @@ from tests.models.tiny import TEXTS, tiny_bi_encoder
 from tests.serve.live import Live, live_server
 
 CLIENTS = json.loads(Path(__file__).with_name("clients.json").read_text())
+# Those of classifiers are a wing's.
+ASKED = [one for one in CLIENTS if one["path"] != "/predict"]
 QUERY = "the red cat"
 
 
@@ -37,7 +38,7 @@ def prompted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def doors(models: Path, prompted: Path) -> Iterator[Live]:
     """A server with a model of each kind; the embedding model has prompts."""
-    options = ("--embed", prompted, "--rerank", models / "cross", "--predict", models / "classes")
+    options = ("--embed", prompted, "--rerank", models / "cross")
     with live_server(*options, "--precision", "fp32", cwd=models) as server:
         yield server
 
@@ -47,7 +48,7 @@ def embedder(prompted: Path) -> Embedder:
     return Embedder(prompted, precision="fp32")
 
 
-@pytest.mark.parametrize("recorded", CLIENTS, ids=lambda recorded: recorded["client"])
+@pytest.mark.parametrize("recorded", ASKED, ids=lambda recorded: recorded["client"])
 def test_a_recorded_request_is_answered(doors: Live, recorded: Any) -> None:
     answer = doors.ask("POST", recorded["path"], recorded["body"])
     assert answer.status == 200, answer.raw
@@ -65,9 +66,6 @@ def test_the_root_embeds_as_tei_does(doors: Live, embedder: Embedder) -> None:
 
 
 def test_the_root_is_of_the_kind_of_the_model(models: Path) -> None:
-    with live_server("--predict", models / "classes", cwd=models) as server:
-        assert [one["label"] for one in server.post("/", inputs="cat").json]
-        assert server.post("/embed", inputs="cat").status == 404
     with live_server("--rerank", models / "cross", cwd=models) as server:
         assert server.post("/", query="cat", texts=["cat"]).json[0]["index"] == 0
 
@@ -160,35 +158,6 @@ def test_fields_of_documents_are_ranked(doors: Live) -> None:
         assert one["document"] == documents[one["index"]]
 
 
-def test_classes_are_predicted_as_tei_does(doors: Live, models: Path) -> None:
-    predictor = Predictor(models / "classes", precision="fp32")
-    [expected] = predictor.classify(["the cat sat"])
-    found = doors.post("/predict", inputs="the cat sat").json
-    assert [one["label"] for one in found] == sorted(
-        predictor.labels, key=lambda label: -expected.scores[label]
-    )
-    for one in found:
-        assert one["score"] == pytest.approx(expected.scores[one["label"]], abs=1e-6)
-    logits = predictor.logits([("the cat", "a dog"), ("cat", "sun")])
-    pairs = [["the cat", "a dog"], ["cat", "sun"]]
-    batch = doors.post("/v1/predict", inputs=pairs, raw_scores=True).json
-    for row, own in zip(batch, logits, strict=True):
-        scores = {one["label"]: one["score"] for one in row}
-        np.testing.assert_allclose([scores[name] for name in predictor.labels], own, atol=1e-5)
-    assert doors.post("/predict", inputs=pairs[0]).json[0] == pytest.approx(
-        {**doors.post("/predict", inputs=[pairs[0]]).json[0][0]}
-    )
-    too_long = doors.post("/predict", inputs="cat " * 50, truncate=False)
-    assert (too_long.status, too_long.json["error_type"]) == (413, "Validation")
-
-
-@pytest.mark.parametrize("inputs", [[], [[]], [["a", "b", "c"]], ["a", "b", "c"], ["a", ["b"]]])
-def test_wrong_inputs_of_predict_are_named(doors: Live, inputs: object) -> None:
-    answer = doors.post("/predict", inputs=inputs)
-    assert answer.status == 400
-    assert answer.json["error"].startswith("`inputs")
-
-
 @pytest.mark.parametrize(
     ("path", "body", "error"),
     [
@@ -230,7 +199,7 @@ def test_a_wrong_word_lists_the_known_ones(doors: Live) -> None:
 
 
 def test_a_model_is_described_by_name(doors: Live) -> None:
-    for name in ("prompted", "cross", "classes"):
+    for name in ("prompted", "cross"):
         assert doors.ask("GET", f"/v1/models/{name}").json["id"] == name
     none = doors.ask("GET", "/v1/models/a%2Fb")
     assert (none.status, none.json["error"]["param"]) == (404, "id")
