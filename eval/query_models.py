@@ -63,6 +63,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("eval/runs/query-models"))
     parser.add_argument("--out", type=Path, default=Path("eval/reports/query-models"))
     options = parser.parse_args()
+    options.work /= f"{Path(options.model).name}-{options.texts}"  # what is kept depends on both
     options.work.mkdir(parents=True, exist_ok=True)
     train, dev = options.work / "train.txt", options.work / "dev.txt"
     if not dev.exists():
@@ -84,7 +85,7 @@ def main() -> None:
     rows = []
     for collection in COLLECTIONS:
         note(collection)
-        file = options.work / f"{collection}-{len(options.students)}.json"
+        file = options.work / f"{collection}-{'-'.join(options.students)}.json".replace(" ", "-")
         rows += kept(file, partial(measured, collection, options))
     report = {
         "made_with": made_with(),
@@ -105,7 +106,7 @@ def main() -> None:
 
 
 def training_texts(data: Path, count: int) -> list[str]:
-    """Return distinct texts: half of them sentences, the others passages, fragments and titles."""
+    """Return distinct texts: those of NLI pairs; then sentences, passages, fragments and titles."""
     draw = random.Random(SEED)
     texts = dict.fromkeys(_nli_texts(data))
     articles = [row for n in range(5) for row in rows_of(_wikipedia(data, f"train-{n}"))]

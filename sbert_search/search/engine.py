@@ -457,6 +457,8 @@ class SearchEngine:
         from sbert_search.search.facets import count_values
 
         snapshot, names = self._state(), names_of(columns)
+        if isinstance(columns, str) and not names:
+            raise QueryError("facets is empty; name a column, or several with commas.")
         with self._turns:
             marks = self._matching(snapshot, query, keywords)
             found = [count_values(snapshot, name, marks, n) for name in dict.fromkeys(names)]

@@ -94,6 +94,8 @@ def test_facets_count_all_matches(index: Path) -> None:
     assert record["low"] == min(row["value"] for row in record["counts"])
     own = sbert_search("search", index, "--facets", "year:1900:2000")
     assert " 1900 to below 2000\n" in own.out
+    empty = sbert_search("search", index, "--facets", " ,")
+    assert (empty.code, "facets is empty; name a column" in empty.err) == (2, True)
     done = sbert_search("search", index, "wheel", "-k", "1", "--facets", " year")
     assert done.out.endswith("\nyear (from 1999 to 1999)\n         1  1999\n")
     assert "mill" in done.out

@@ -132,7 +132,7 @@ def update(
             )
         new_columns = note_columns(writer.snapshot, survey.columns, settings.new_columns)
         writer.add_columns(survey.columns)
-        had = {name: _n_with(writer.snapshot, name) for name in unseen}
+        had = {name: _n_with(writer.snapshot, name) for name in unseen}  # None: a text field
         report = ingest(
             writer,
             reader,
@@ -152,9 +152,10 @@ def update(
                 else cuts_stay(settings, index.read_settings),
             ),
         )
-        for name in unseen:
-            n = had[name] - _n_with(writer.snapshot, name, report.counts.replaced)
-            _warn_of_lost(writer.snapshot, settings, name, n)
+        state = writer.snapshot
+        for name, before in had.items():
+            n = report.counts.replaced if before is None else before - len(_rows_with(state, name))
+            _warn_of_lost(state, settings, name, n)
     _warn_of_numbered(report, reader)
     return replace(report, new_columns=new_columns)
 
@@ -207,7 +208,7 @@ def _require_kept(
 
 
 def _n_lost(state: Snapshot, name: str, replaced: Sequence[str]) -> int:
-    """Return how many of the documents that are replaced lose the values of a field."""
+    """Return how many of the replaced documents have values of a field that no row has."""
     if name not in state.columns:  # a text field
         return len(replaced)
     return int(np.isin(state.lookup(replaced), _rows_with(state, name)).sum())
@@ -235,9 +236,9 @@ def _warn_of_lost(state: Snapshot, settings: ReadSettings, name: str, n_docs: in
         )
 
 
-def _n_with(state: Snapshot, name: str, replaced: int = 0) -> int:
-    """Return how many documents have a value of a column; minus ``replaced`` for a text field."""
-    return len(_rows_with(state, name)) if name in state.columns else -replaced
+def _n_with(state: Snapshot, name: str) -> int | None:
+    """Return how many documents have a value of a column; None: it is a field of the text."""
+    return len(_rows_with(state, name)) if name in state.columns else None
 
 
 def _rows_with(state: Snapshot, column: str) -> NDArray[np.int64]:
