@@ -96,8 +96,8 @@ def _hub_model(name: str, revision: str = "", *, download: bool = True) -> Resol
             ignore_patterns=IGNORED_FILES,
             local_files_only=not download,
         )
-    except HFValidationError as error:
-        raise ModelError(f"{name!r} is neither a model folder nor a name on the hub.") from error
+    except (HFValidationError, UnicodeEncodeError) as error:  # of a revision that is not UTF-8
+        raise ModelError(f"{shown!r} is neither a model folder nor a name on the hub.") from error
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         reason = str(error).strip().partition("\n")[0]
         remedy = "Pass a model folder, or run this once with a network, which stores the model."

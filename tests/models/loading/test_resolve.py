@@ -64,6 +64,7 @@ def test_without_the_package_the_hub_is_asked_and_its_absence_named(monkeypatch:
         ("some-model", "The model sentence-transformers/some-model is not on this machine"),
         ("owner/model", "The model owner/model is not on this machine"),
         ("bad name!", "'sentence-transformers/bad name!' is neither a model folder nor a name"),
+        ("owner/model@\udcff", r"'owner/model@\\udcff' is neither a model folder nor a name"),
         ("~nobody-here/model", "There is no model folder ~nobody-here/model"),
         ("./nowhere", r"There is no model folder \./nowhere"),
         ("a/b/c", "There is no model folder a/b/c"),
