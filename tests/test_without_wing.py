@@ -33,7 +33,7 @@ def test_pages_leave_the_navigation_and_sections_with_their_last_page() -> None:
 
 
 def test_no_test_of_the_rest_imports_a_wing() -> None:
-    """Such a test could not even be collected where the wing is absent."""
+    """Where the wing is absent, pytest could not import such a test, and would stop."""
     tests = ROOT / "tests"
     imported = re.compile(
         rf"(?:from|import) (?:sbert_search|tests)\.({'|'.join(PAGES)})\b", re.MULTILINE
