@@ -206,7 +206,8 @@ def _by_tiles(live: _Rows, start: int, stop: int, limit: _Limit) -> Iterator[Pai
         right_stop = right_start + RIGHT_ROWS
         right = live.vectors(right_start, right_stop)
         slack = _ROUNDING * _largest_norm(left) * _largest_norm(right)
-        fast = left @ right.T
+        with np.errstate(invalid="ignore"):  # set by BLAS for unused lanes
+            fast = left @ right.T
         fast[live.docs[start:stop, None] >= live.docs[right_start:right_stop]] = -np.inf
         low = limit.floor() - slack
         if limit.most is not None and limit.most < fast.size:

@@ -344,7 +344,8 @@ def _fast_scores(
         if few:
             np.vecdot(part, queries[:, None], out=out)
         else:
-            with _one_product:
+            # BLAS may set a flag for lanes of its registers that no score is in (OpenBLAS #1924).
+            with _one_product, np.errstate(invalid="ignore"):
                 np.matmul(queries, part.T, out=out)
         if metric == "euclidean":
             out *= 2.0
