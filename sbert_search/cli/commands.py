@@ -199,7 +199,7 @@ COMMANDS: dict[str, Command] = {
         "sbert_search.cli.evaluate.commands:fusion",
         examples=(
             "sbert-search eval fusion my.index my-data",
-            "sbert-search eval fusion my.index my-data --split dev",
+            "sbert-search eval fusion my.index pairs.csv",
             "sbert-search eval fusion my.index my-data --folds 10 --json",
         ),
     ),

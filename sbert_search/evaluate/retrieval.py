@@ -372,6 +372,16 @@ class FusionChoice:
     folds: tuple[str, ...]  # for each fold, the fusion that is best on the other folds
 
 
+def judged_queries(data: Path, index: Index, split: str) -> tuple[list[Query], Qrels]:
+    """Read the judged queries of a BEIR folder, or of a file of pairs over an index's documents."""
+    if data.is_file():
+        pairs = read_triplets(data, allow_pairs=True)
+        _, queries, _ = collection_of_pairs(pairs)
+        return queries, _qrels_in(index, pairs, queries)
+    qrels = read_qrels(data, split)
+    return [query for query in read_queries(data) if query.query_id in qrels], qrels
+
+
 def name_of(fusion: Fusion) -> str:
     """Return the name of a fusion for a table."""
     constant = f" k = {fusion.rrf_k}," if fusion.method == "rrf" else ""

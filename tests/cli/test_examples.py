@@ -60,7 +60,8 @@ def test_every_example_is_a_sound_line_of_its_command(
         os.mkdir(folder)
     os.makedirs("runs/a")
     os.makedirs("runs/b")
-    for file in ("gone.txt", "my.toml", "queries.jsonl", "qrels.txt", "a.trec", "b.trec"):
+    tables = ("queries.jsonl", "pairs.csv", "qrels.txt", "a.trec", "b.trec")
+    for file in ("gone.txt", "my.toml", *tables):
         Path(file).touch()
     if line.endswith("--help"):
         with pytest.raises(click.exceptions.Exit) as ended:

@@ -91,7 +91,7 @@ def test_the_command_names_the_best_and_what_to_expect(data: Path) -> None:
     done = sbert_search("eval", "fusion", data.with_name("i"), data)
     assert "--fusion weighted --dense-weight" in done.out
     assert f"{N_QUERIES} queries of the split train:" in done.out
-    assert "run `eval retrieval` on another split." in done.out
+    assert "run `eval retrieval` on other queries." in done.out
     (record,) = sbert_search("eval", "fusion", data.with_name("i"), data, "--json").records
     assert (record["queries"], len(record["scores"]), len(record["folds"])) == (N_QUERIES, 12, 5)
     refused = sbert_search("eval", "fusion", data.with_name("i"), data, "--split", "dev")
@@ -100,3 +100,19 @@ def test_the_command_names_the_best_and_what_to_expect(data: Path) -> None:
 
 def test_every_candidate_is_a_choice_of_the_options_of_a_search() -> None:
     assert {fusion.rrf_k for fusion in CANDIDATES} == {Fusion().rrf_k}
+
+
+def test_the_command_reads_pairs_as_it_reads_a_folder(data: Path, tmp_path: Path) -> None:
+    pairs, index = tmp_path / "pairs.csv", data.with_name("i")
+    rows = [f"name{n},{f'd{n}' if n % 2 else f'word{n // 2} name{n}'}" for n in range(N_QUERIES)]
+    pairs.write_text("\n".join(["query,positive", *rows]))
+    (of_pairs,) = sbert_search("eval", "fusion", index, pairs, "--json").records
+    (of_folder,) = sbert_search("eval", "fusion", index, data, "--json").records
+    assert of_pairs == of_folder
+    assert f"{N_QUERIES} queries of pairs.csv:" in sbert_search("eval", "fusion", index, pairs).out
+    pairs.write_text("query,positive\nname1,a text that no document has\n")
+    refused = sbert_search("eval", "fusion", index, pairs)
+    assert (refused.code, "is neither the text nor the id of a document" in refused.err) == (
+        1,
+        True,
+    )

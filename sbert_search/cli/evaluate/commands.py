@@ -241,14 +241,13 @@ def _record(comparison: Comparison) -> dict[str, object]:
     }
 
 
-_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
-
-
 @click.command()
-@click.argument("path", metavar="DIR", type=_FOLDER)
-@click.argument("data", metavar="DATA", type=_FOLDER)
+@click.argument(
+    "path", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path)
+)
+@click.argument("data", metavar="DATA", type=click.Path(exists=True, path_type=Path))
 @click.option(
-    "--split", default="train", show_default=True, help="Split of DATA's relevance judgements."
+    "--split", default="train", show_default=True, help="Split of the judgements of a BEIR folder."
 )
 @click.option(
     "--folds", default=5, show_default=True, help="Number of folds of the cross-validation."
@@ -273,16 +272,15 @@ def fusion(
 ) -> None:
     """Choose the fusion of `search --mode hybrid` on judged queries.
 
-    DIR is an index and DATA a BEIR folder with queries and relevance judgements. Measure the
-    chosen fusion on other queries, since its score on the queries of DATA is too high.
+    DIR is an index. DATA is a BEIR folder with queries and relevance judgements, or a file of pairs
+    of a query and a text or an id in the index. Measure the chosen fusion on other queries, since
+    its score on the queries of DATA is too high.
     """
-    from sbert_search.evaluate.retrieval import choose_fusion, name_of
+    from sbert_search.evaluate.retrieval import choose_fusion, judged_queries, name_of
     from sbert_search.index.index import Index
-    from sbert_search.text.labelled.retrieval import read_qrels, read_queries
 
-    qrels = read_qrels(data, split)
-    queries = [query for query in read_queries(data) if query.query_id in qrels]
     index = Index.open(path)
+    queries, qrels = judged_queries(data, index, split)
     embedder = index.matching_embedder(model, allow_inexact=allow_inexact, **model_options(ctx))
     choice = choose_fusion(index, embedder, queries, qrels, measure=measure, folds=folds, seed=seed)
     if as_json:
@@ -291,11 +289,12 @@ def fusion(
     rows = [[name, f"{score:.4f}"] for name, score in choice.scores.items()]
     show_table(["fusion", measure], rows)
     best = choice.fusion
+    source = f"the split {split}" if data.is_dir() else data.name
     say(
         f"Use {name_of(best)} (--fusion {best.method} --dense-weight {best.dense_weight:g}). "
-        f"{measure} over {len(queries):,} queries of the split {split}: {choice.held_out:.4f} with "
+        f"{measure} over {len(queries):,} queries of {source}: {choice.held_out:.4f} with "
         f"fusions chosen on the other folds, {choice.default:.4f} with the default fusion. To "
-        "judge the choice, run `eval retrieval` on another split."
+        "judge the choice, run `eval retrieval` on other queries."
     )
 
 
