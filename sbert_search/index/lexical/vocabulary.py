@@ -110,12 +110,19 @@ SCHEMA = pa.schema([("word", pa.string()), ("count", pa.int64())])
 # Words with digits are not listed: 2019 and 2018 differ by one edit but mean different things, and
 # identifiers would fill the list. Words of fewer than 3 or more than 64 characters are not listed
 # either, since their spelling is not corrected, nor are pairs of letters of scripts without blanks.
-_LISTED = re.compile(rf"(?:[^\W\d]|{MARK}){{3,64}}")
+_LISTED = re.compile(rf"^(?:[^\W\d]|{MARK}){{3,64}}$", re.MULTILINE)
+
+
+def listed(words: Iterable[str]) -> list[str]:
+    """Return the lower-case words that are listed: of 3 to 64 characters and no decimal digit."""
+    lines = "\n".join(words)
+    found = [lines[slice(*match.span())] for match in _LISTED.finditer(marks_alike(lines))]
+    return [word for word in found if not is_unspaced(word)] if is_unspaced(lines) else found
 
 
 def is_listed(word: str) -> bool:
-    """Whether a lower-case word is listed: it has 3 to 64 characters and no decimal digit."""
-    return _LISTED.fullmatch(marks_alike(word)) is not None and not is_unspaced(word)
+    """Whether a lower-case word is `listed`."""
+    return listed([word]) == [word]
 
 
 class WordList:
@@ -126,8 +133,8 @@ class WordList:
 
     @classmethod
     def of(cls, counts: Mapping[str, int]) -> WordList:
-        """Make a list of the words that `is_listed` accepts, from words and their counts."""
-        words = sorted(filter(is_listed, counts))
+        """Make a list of the words that are `listed`, from words and their counts."""
+        words = sorted(listed(counts))
         starts = range(0, len(words), BATCH_WORDS)
         return cls([_batch(words[i : i + BATCH_WORDS], counts) for i in starts])
 

@@ -15,6 +15,7 @@ from sbert_search.index.lexical import postings as posting_files
 from sbert_search.index.lexical import vocabulary as word_files
 from sbert_search.index.lexical.analyzer import STOP_WORD, TermReader
 from sbert_search.index.lexical.vocabulary import is_listed
+from sbert_search.index.lexical.vocabulary import listed as listed_words
 from sbert_search.index.settings import LexicalSettings
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.manifest import Manifest, SegmentRecord, VectorSettings
@@ -185,3 +186,24 @@ def test_an_index_without_lexical_data_has_no_words(tmp_path: Path) -> None:
     put(store, DOCUMENTS[:5])
     with pytest.raises(NoLexicalData, match="index lexical"):
         _ = store.snapshot.vocabulary
+
+
+def test_words_are_listed_together_as_one_by_one() -> None:
+    long = "l" * 64
+    words = [
+        "mill",
+        "ab",
+        "abc",
+        "x_y",
+        "b12",
+        "größe",
+        "हिन्दी",
+        "東京都",
+        "किता2",
+        long,
+        long + "l",
+    ]
+    assert listed_words(words) == ["mill", "abc", "x_y", "größe", "हिन्दी", long]
+    assert [word for word in words if is_listed(word)] == listed_words(words)
+    assert not is_listed("ab\nabc")
+    assert listed_words([]) == []
