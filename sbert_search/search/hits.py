@@ -88,7 +88,7 @@ def _by_index(snapshot: Snapshot, query: str) -> Shared:
     """Make `Shared` for a query: by stems without stop words, with the frequencies of the index."""
     lexical = snapshot.lexical
     terms = set(lexical.reader.terms(query).tolist()) - {STOP_WORD}
-    counts = {term: lexical.postings_of(term)[1] for term in terms}
+    counts = {term: lexical.frequency_of(term) for term in terms}
     idf = {term: math.log(1 + snapshot.n_docs / (count + 0.5)) for term, count in counts.items()}
 
     def shared(text: str) -> float:
@@ -163,7 +163,7 @@ def informative_words(
     found = (reader.matched_words(query, text, near).values() for text in texts)
     matched = [tuple(dict.fromkeys(chain.from_iterable(words))) for words in found]
     every = list(dict.fromkeys(chain.from_iterable(matched)))
-    counts = [snapshot.lexical.postings_of(term)[1] for term in reader.hashes(every).tolist()]
+    counts = [snapshot.lexical.frequency_of(term) for term in reader.hashes(every).tolist()]
     limit = max(FEW, COMMON * snapshot.n_docs)
     common = {word for word, count in zip(every, counts, strict=True) if count > limit}
     shown = [tuple(word for word in words if word not in common) or words for words in matched]

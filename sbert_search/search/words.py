@@ -236,7 +236,7 @@ def _frequency(snapshot: Snapshot, word: str, count: int) -> int | None:
     (term,) = snapshot.lexical.reader.hashes([word]).tolist()
     if term == STOP_WORD:
         return count or None
-    return snapshot.lexical.postings_of(term)[1]
+    return snapshot.lexical.frequency_of(term)
 
 
 _SLOW = 20_000  # minimum number of documents whose reading shows a progress bar
@@ -339,8 +339,8 @@ def _with_terms(snapshot: Snapshot, terms: Iterable[int]) -> Marks:
     """Mark the documents that contain at least one of the terms."""
     found = [np.zeros(segment.record.n_docs, bool) for segment in snapshot.segments]
     for term in terms:
-        for marks, pairs in zip(found, snapshot.lexical.postings_of(term)[0], strict=True):
-            marks[pairs[:, 0]] = True
+        for marks, docs in zip(found, snapshot.lexical.documents_of(term), strict=True):
+            marks[docs] = True
     return found
 
 

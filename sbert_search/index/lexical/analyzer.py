@@ -208,14 +208,18 @@ class TermReader:
             self._hashes.clear()
         return np.fromiter(map(self._hashes.__getitem__, words), np.uint64, len(words))
 
+    def parts(self, text: str) -> Iterator[list[str]]:
+        """Yield the words of a text, piece by piece if it is long."""
+        return map(self.words, pieces(text) if len(text) > PIECE_CHARS else (text,))
+
     def terms(self, text: str, counted: Counter[str] | None = None) -> NDArray[np.uint64]:
         """Return the `hashes` of the words of a text; count the words in ``counted``."""
-        if len(text) > PIECE_CHARS:
-            return np.concatenate([self.terms(piece, counted) for piece in pieces(text)])
-        words = self.words(text)
-        if counted is not None:
-            counted.update(words)
-        return self.hashes(words)
+        found = []
+        for words in self.parts(text):
+            if counted is not None:
+                counted.update(words)
+            found.append(self.hashes(words))
+        return np.concatenate(found)
 
     def matched_words(
         self, query: str, text: str, near: NearWords | None = None

@@ -47,12 +47,8 @@ class Matches(NamedTuple):
     most: float  # as for `WeighedTerms`
 
 
-TermPairs = Sequence[NDArray[np.uint32]]
-"""Arrays (n, 2): number of a document in its segment, and count of a term in the document.
-
-There is one array for each term, all of one segment; or one array for each segment, all of one
-term.
-"""
+TermPairs = Sequence[range]
+"""Indices in ``Postings.pairs``: of each term in one segment, or of one term in each segment."""
 
 
 _NO_DOCS = np.empty(0, np.int64)
@@ -71,7 +67,7 @@ class LongTerm(NamedTuple):
     """What a search keeps of a term with many pairs in a segment."""
 
     most: float  # that the term adds to a score if its weight is 1
-    firsts: NDArray[np.uint32]  # the first document of each block of pairs
+    firsts: NDArray[np.uint32]  # the first of each block of pairs
 
 
 class LexicalPart(NamedTuple):
@@ -82,9 +78,9 @@ class LexicalPart(NamedTuple):
     rows: NDArray[np.int64]  # row of each document, int64 (n_docs,)
     live: Live
 
-    def frequency(self, pairs: NDArray[np.uint32]) -> int:
+    def frequency(self, span: range) -> int:
         """Count the live documents among the pairs of a term."""
-        return len(pairs) if self.live is None else int(self.live[pairs[:, 0]].sum())
+        return len(span) if self.live is None else int(self.live[self.postings.docs(span)].sum())
 
 
 class LexicalSearch:
@@ -153,10 +149,14 @@ class LexicalSearch:
             found.append(self._best(each, pairs if each.weights else [], live, k, others))
         return found
 
-    def postings_of(self, term: int) -> tuple[TermPairs, int]:
-        """Return the pairs of a term in each segment, and the number of live documents with it."""
-        pairs = self._pairs_of([term])[term]
-        return pairs, self._frequency(pairs)
+    def documents_of(self, term: int) -> list[NDArray[np.uint32]]:
+        """Return the documents of each segment with a term, dead ones included, uint32 (n,)."""
+        spans = self._pairs_of([term])[term]
+        return [part.postings.docs(span) for part, span in zip(self._parts, spans, strict=True)]
+
+    def frequency_of(self, term: int) -> int:
+        """Return the number of live documents with a term."""
+        return self._frequency(self._pairs_of([term])[term])
 
     def scores_of(
         self, query: str, texts: Iterable[tuple[str, str]], near: NearWords | None = None
@@ -167,7 +167,7 @@ class LexicalSearch:
         if not weights:
             return np.zeros(len(postings.lengths))
         norms = self._norms_of(postings.lengths)
-        return _scores(list(weights.values()), postings.of(weights), norms)
+        return _scores(list(weights.values()), postings, postings.of(weights), norms)
 
     @cached_property
     def _norms(self) -> list[NDArray[np.float64]]:
@@ -256,7 +256,7 @@ class LexicalSearch:
         segments = zip(self._parts, self._norms, self._long, by_segment, live, strict=False)
         # Not strict, since by_segment is empty if no term of the query is in the index.
         for part, norms, long, pairs, marks in segments:
-            lists = _Lists(terms.weights, pairs, norms, long)
+            lists = _Lists(terms.weights, part.postings, pairs, norms, long)
             at, score = lists.best(marks, k, floor)
             rows.append(part.rows[at])
             scores.append(score)
@@ -271,19 +271,18 @@ class LexicalSearch:
 
 
 def _scores(
-    weights: list[float], by_term: TermPairs, norms: NDArray[np.float64]
+    weights: list[float], postings: Postings, by_term: TermPairs, norms: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Score the documents of a segment, (n_docs,); 0 if a document has none of the terms."""
-    docs, gains = _all_gains(weights, by_term, norms)
+    docs, gains = _all_gains(weights, postings, by_term, norms)
     return np.asarray(np.bincount(docs, gains, minlength=len(norms)), np.float64)
 
 
 def _all_gains(
-    weights: list[float], by_term: TermPairs, norms: NDArray[np.float64]
+    weights: list[float], postings: Postings, by_term: TermPairs, norms: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return the document of each pair, term by term, and what the pair adds to its score."""
-    pairs = np.concatenate(by_term)
-    docs, counts = pairs[:, 0].astype(np.int64), pairs[:, 1].astype(np.float64)
+    docs, counts = postings.read(by_term)
     return docs, np.repeat(weights, list(map(len, by_term))) * counts / (counts + norms[docs])
 
 
@@ -300,12 +299,13 @@ class _Lists:
     def __init__(
         self,
         weights: Mapping[int, float],
+        postings: Postings,
         by_term: TermPairs,
         norms: NDArray[np.float64],
         long: dict[int, LongTerm],
     ) -> None:
         self._terms, self._weights = list(weights), list(weights.values())
-        self._by_term, self._norms, self._long = by_term, norms, long
+        self._postings, self._by_term, self._norms, self._long = postings, by_term, norms, long
 
     def best(
         self, live: Live, k: int, floor: float
@@ -323,8 +323,8 @@ class _Lists:
         if n_pairs * FEW < len(self._norms):
             docs, score = self._all_few()
         else:
-            total = _scores(self._weights, self._by_term, self._norms)
-            docs = np.flatnonzero(total >= max(floor, _floor(total, self._by_term, live, k)))
+            total = _scores(self._weights, self._postings, self._by_term, self._norms)
+            docs = np.flatnonzero(total >= max(floor, self._floor(total, live, k)))
             score = total[docs]
         if live is not None:
             docs, score = docs[live[docs]], score[live[docs]]
@@ -333,7 +333,7 @@ class _Lists:
 
     def _all_few(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return the documents with one of the terms, ascending, and their `_scores`."""
-        docs, gains = _all_gains(self._weights, self._by_term, self._norms)
+        docs, gains = _all_gains(self._weights, self._postings, self._by_term, self._norms)
         order = docs.argsort(kind="stable")  # adds up in the order of the terms, as `_scores`
         docs = docs[order]
         is_new = np.diff(docs, prepend=-1) > 0
@@ -392,53 +392,57 @@ class _Lists:
 
     def _gains(self, at: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return the documents of a term, and what it adds to their scores, each (n,)."""
-        docs = self._by_term[at][:, 0].astype(np.int64)
-        counts = self._by_term[at][:, 1].astype(np.float64)
+        docs, counts = self._postings.read([self._by_term[at]])
         return docs, np.asarray(self._weights[at] * counts / (counts + self._norms[docs]))
 
     def _gains_of(
         self, at: int, docs: NDArray[np.int64], norms: NDArray[np.float64]
     ) -> NDArray[np.float64]:
         """Return what a term adds to the scores of any documents with these norms, (n,)."""
-        pairs = self._by_term[at]
-        if not len(pairs):
+        span, postings = self._by_term[at], self._postings
+        if not span:
             return np.zeros(len(docs))
+        pairs = postings.pairs[span.start : span.stop]
+        shift = np.uint32(postings.bits)
+        keys = docs.astype(np.uint32) << shift  # at most as large as the pairs of the documents
         if len(pairs) < LONG_FROM:
-            place = pairs[:, 0].searchsorted(docs.astype(np.uint32))
+            place = pairs.searchsorted(keys)
         else:
-            # Only some blocks are read; `searchsorted` would copy the whole column.
-            place = (self._long_term(at).firsts.searchsorted(docs, "right") - 1) * BLOCK
+            # Only some blocks are read.
+            keys |= np.uint32((1 << postings.bits) - 1)  # at least as large
+            place = (self._long_term(at).firsts.searchsorted(keys, "right") - 1) * BLOCK
             step = BLOCK
             while step := step // 2:
-                later = pairs.take(place + step, axis=0, mode="clip")[:, 0]
-                place += (later <= docs) * step
-        found = pairs.take(place, axis=0, mode="clip")
-        counts = found[:, 1] * (found[:, 0] == docs).astype(np.float64)
+                place += (pairs.take(place + step, mode="clip") <= keys) * step
+        found = pairs.take(place, mode="clip")
+        counts = postings.counts(found, lambda: place + span.start)
+        counts *= found >> shift == docs
         return np.asarray(self._weights[at] * counts / (counts + norms))
 
     def _long_term(self, at: int) -> LongTerm:
-        term, pairs = self._terms[at], self._by_term[at]
+        term, span = self._terms[at], self._by_term[at]
         if (known := self._long.get(term)) is None:
-            counts = pairs[:, 1].astype(np.float64)
-            gains = counts / (counts + self._norms[pairs[:, 0]])
-            known = LongTerm(float(gains.max(initial=0.0)), pairs[::BLOCK, 0].copy())
-            if len(pairs) >= LONG_FROM:
+            docs, counts = self._postings.read([span])
+            gains = counts / (counts + self._norms[docs])
+            firsts = self._postings.pairs[span.start : span.stop : BLOCK].copy()
+            known = LongTerm(float(gains.max(initial=0.0)), firsts)
+            if len(span) >= LONG_FROM:
                 self._long[term] = known
         return known
 
+    def _floor(self, total: NDArray[np.float64], live: Live, k: int) -> float:
+        """Return a lower bound of the k-th best score of the live documents of a segment.
 
-def _floor(total: NDArray[np.float64], by_term: TermPairs, live: Live, k: int) -> float:
-    """Return a lower bound of the k-th best score of the live documents of a segment.
-
-    The k-th best score among the documents with one term is at most the k-th best of all. The
-    rarest term with k live documents has the fewest to sort, and tends to have the best scores.
-    """
-    for pairs in sorted(by_term, key=len):
-        if len(pairs) >= k:
-            docs = pairs[:, 0] if live is None else pairs[live[pairs[:, 0]], 0]
-            if len(docs) >= k:
-                return _kth_best(total[docs], k)
-    return 0.0
+        The k-th best score among the documents with one term is at most the k-th best of all. The
+        rarest term with k live documents has the fewest to sort, and tends to have the best scores.
+        """
+        for span in sorted(self._by_term, key=len):
+            if len(span) >= k:
+                docs = self._postings.docs(span)
+                docs = docs if live is None else docs[live[docs]]
+                if len(docs) >= k:
+                    return _kth_best(total[docs], k)
+        return 0.0
 
 
 def _kth_best(scores: NDArray[np.float64], k: int) -> float:

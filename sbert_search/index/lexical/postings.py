@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import chain, count
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 MERGE_POSTINGS = 1 << 21  # approximate number of postings that a merge holds at a time
 NO_TERM = np.uint64(2**64 - 1)  # end mark after the last hash
+MAX_COUNT_BITS = 16  # of the 32 bits of a posting
 
 _DEAD = np.uint32(2**32 - 1)  # new number of a document that is dropped
 
@@ -43,33 +45,65 @@ Live = NDArray[np.bool_] | None
 """Which documents or rows of a segment are neither deleted nor replaced, bool (n,); None: all."""
 
 
+def count_bits(n_docs: int) -> int:
+    """Return the number of low bits of a posting that hold the count; the others the document."""
+    return min(MAX_COUNT_BITS, 32 - max(n_docs - 1, 0).bit_length())
+
+
 class Postings(NamedTuple):
     """The postings of some documents, which are numbered from 0.
 
     The last column of ``terms`` is `NO_TERM` and the number of postings. Each occurrence in a title
-    counts ``LexicalSettings.title_weight`` times.
+    counts ``LexicalSettings.title_weight`` times. The low `count_bits` of a posting are 0 if its
+    count has more bits and is in ``large``.
     """
 
     # (2, n_terms + 1): hash of each term, ascending, and its first posting
     terms: NDArray[np.uint64]
-    pairs: NDArray[np.uint32]  # (n_postings, 2): document and count, by term, then document
+    pairs: NDArray[np.uint32]  # (n_postings,): document and count, by term, then document
+    large: NDArray[np.uint64]  # (2, n_large): index in pairs, ascending, and count
     lengths: NDArray[np.uint32]  # (n_docs,): sum of the counts of each document
 
     @classmethod
     def of_blank(cls, n_docs: int) -> Postings:
         """Make the postings of documents that contain no term."""
-        pairs = np.empty((0, 2), np.uint32)
-        return cls(table_of_terms([]), pairs, np.zeros(n_docs, np.uint32))
+        return _joined([], np.zeros(n_docs, np.uint32))
 
-    def of(self, terms: Iterable[int]) -> list[NDArray[np.uint32]]:
-        """Return the pairs of each term, uint32 (n, 2); n is 0 if no document contains it."""
+    @property
+    def bits(self) -> int:
+        """The `count_bits` of the postings."""
+        return count_bits(len(self.lengths))
+
+    def of(self, terms: Iterable[int]) -> list[range]:
+        """Return where in ``pairs`` each term is; the range is empty if no document contains it."""
         hashes, starts = self.terms
         wanted = np.array(list(terms), np.uint64)
         at = hashes[:-1].searchsorted(wanted)
         after = np.minimum(at + 1, len(hashes) - 1)
         ends = starts[np.where(hashes[at] == wanted, after, at)]
-        bounds = zip(starts[at].tolist(), ends.tolist(), strict=True)
-        return [self.pairs[start:end] for start, end in bounds]
+        return list(map(range, starts[at].tolist(), ends.tolist()))
+
+    def docs(self, span: range) -> NDArray[np.uint32]:
+        """Return the documents of a term, ascending, uint32 (n,)."""
+        return self.pairs[span.start : span.stop] >> np.uint32(self.bits)
+
+    def read(self, spans: Sequence[range]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return the documents and counts of some terms, each (n,), one term after the other."""
+        parts = [self.pairs[span.start : span.stop] for span in spans]
+        pairs = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        counts = self.counts(pairs, lambda: np.concatenate(list(map(_places, spans))))
+        return (pairs >> np.uint32(self.bits)).astype(np.int64), counts
+
+    def counts(
+        self, pairs: NDArray[np.uint32], places: Callable[[], NDArray[np.int64]]
+    ) -> NDArray[np.float64]:
+        """Return the counts of some pairs, (n,); ``places`` finds their indices, (n,)."""
+        counts = (pairs & np.uint32((1 << self.bits) - 1)).astype(np.float64)
+        if self.large.shape[1]:
+            at = np.flatnonzero(counts == 0)
+            known = self.large[0].searchsorted(places()[at].astype(np.uint64))
+            counts[at] = self.large[1].take(known, mode="clip")
+        return counts
 
     @property
     def is_sound(self) -> bool:
@@ -77,17 +111,18 @@ class Postings(NamedTuple):
         hashes, starts = self.terms
         ascending = (hashes[:-2] < hashes[1:-1]).all() and (starts[:-1] <= starts[1:]).all()
         covers_pairs = (int(starts[0]), int(starts[-1])) == (0, len(self.pairs))
-        known = int(self.pairs[:, 0].max(initial=0)) < len(self.lengths)
-        return bool(ascending and covers_pairs and known)
+        known = int(self.pairs.max(initial=0)) >> self.bits < len(self.lengths)
+        return bool(ascending and covers_pairs and known and self._has_sound_large)
 
-    def between(self, low: int, high: int) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
-        """Return hash (n,) and pair (n, 2) of each posting with ``low`` <= hash <= ``high``."""
-        hashes, starts = self.terms
-        first = int(np.searchsorted(hashes[:-1], np.uint64(low), "left"))
-        last = int(np.searchsorted(hashes[:-1], np.uint64(high), "right"))
-        counts = np.diff(starts[first : last + 1]).astype(np.int64)
-        pairs = self.pairs[int(starts[first]) : int(starts[last])]
-        return np.repeat(hashes[first:last], counts), pairs
+    @property
+    def _has_sound_large(self) -> bool:
+        places = self.large[0]
+        if not len(places):
+            return True
+        if not (places[:-1] < places[1:]).all() or int(places[-1]) >= len(self.pairs):
+            return False
+        mask = np.uint32((1 << self.bits) - 1)
+        return not (self.pairs[places] & mask).any() and bool((self.large[1] > mask).all())
 
 
 class Group(NamedTuple):
@@ -95,7 +130,8 @@ class Group(NamedTuple):
 
     hashes: NDArray[np.uint64]  # (n_terms,), ascending
     starts: NDArray[np.uint64]  # index in pairs of each term's first posting, (n_terms,)
-    pairs: NDArray[np.uint32]  # (n_postings, 2), as in `Postings`
+    pairs: NDArray[np.uint32]  # (n_postings,), as in `Postings`
+    large: NDArray[np.uint64]  # (2, n_large), as in `Postings`
 
 
 def count_terms(
@@ -105,26 +141,72 @@ def count_terms(
 ) -> Postings:
     """Count the terms of documents (title, text) in memory; add their words to ``words``."""
     reader = term_reader(settings)
-    fields = [reader.terms(field, words) for document in texts for field in document]
-    n_docs = len(fields) // 2
-    sizes = [len(hashes) for hashes in fields]
-    weights = np.tile(np.array([settings.title_weight, 1], np.uint32), n_docs)
-    docs = np.repeat(np.arange(n_docs, dtype=np.uint32), 2)
-    hashes = np.concatenate([np.empty(0, np.uint64), *fields])
-    pairs = np.repeat(np.stack([docs, weights], axis=1), sizes, axis=0)
-    counted = (hashes != STOP_WORD) & (pairs[:, 1] > 0)
-    lengths = np.bincount(pairs[counted, 0], weights=pairs[counted, 1], minlength=n_docs)
-    group = _grouped(hashes[counted], pairs[counted])
-    return Postings(table_of_terms([group]), group.pairs, lengths.astype(np.uint32))
+    numbers: defaultdict[str, int] = defaultdict(count().__next__)  # of words, in order of use
+    sizes: list[int] = []  # number of words of each title and each text
+
+    def read() -> Iterator[list[str]]:
+        for field in chain.from_iterable(texts):
+            sizes.append(0)
+            for found in reader.parts(field):
+                sizes[-1] += len(found)
+                yield found
+
+    every = chain.from_iterable(read())
+    tokens = np.fromiter(map(numbers.__getitem__, every), np.uint32)
+    if words is not None:
+        occurrences = np.bincount(tokens, minlength=len(numbers)).tolist()
+        words.update(dict(zip(numbers, occurrences, strict=True)))
+    hashes, ranks = np.unique(reader.hashes(list(numbers)), return_inverse=True)
+    # One key has term, document and field, so one sort brings equal ones together.
+    shift = (len(sizes) | 1).bit_length()
+    keys = ranks.astype(np.int64)[tokens] << shift
+    keys |= np.repeat(np.arange(len(sizes)), sizes)
+    keys.sort()
+    if STOP_WORD in hashes[:1]:
+        keys = keys[keys.searchsorted(1 << shift) :]
+    weights = np.array([settings.title_weight, 1], np.uint32)[keys & 1]
+    keys >>= 1
+    firsts = np.flatnonzero(np.diff(keys, prepend=-1))
+    counts = np.add.reduceat(weights, firsts, dtype=np.uint32) if len(keys) else weights
+    keys, counts = keys[firsts][counts > 0], counts[counts > 0]
+    ranks, docs, n_docs = keys >> (shift - 1), keys & ((1 << (shift - 1)) - 1), len(sizes) // 2
+    starts = np.flatnonzero(np.diff(ranks, prepend=-1))
+    pairs, large = _packed(docs.astype(np.uint32), counts, count_bits(n_docs))
+    lengths = np.bincount(docs, counts, n_docs).astype(np.uint32)
+    return _joined([Group(hashes[ranks[starts]], starts.astype(np.uint64), pairs, large)], lengths)
 
 
-def table_of_terms(groups: Iterable[Group]) -> NDArray[np.uint64]:
-    """Join the terms of groups into an array like `Postings.terms`; keep no pairs in memory."""
-    parts, n_pairs = [], 0
+def _places(span: range) -> NDArray[np.int64]:
+    return np.arange(span.start, span.stop)
+
+
+def _packed(
+    docs: NDArray[np.uint32], counts: NDArray[np.uint32], bits: int
+) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
+    """Return ``pairs`` and ``large`` of `Postings`, given documents and counts."""
+    at = np.flatnonzero(counts >> np.uint32(bits))
+    large = np.stack([at, counts[at]]).astype(np.uint64)
+    pairs = docs << np.uint32(bits)
+    pairs |= counts
+    pairs[at] = docs[at] << np.uint32(bits)
+    return pairs, large
+
+
+def tables_of(groups: Iterable[Group]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Join ``terms`` and ``large`` of groups, as in `Postings`; keep no pairs in memory."""
+    terms, large, n_pairs = [], [np.empty((2, 0), np.uint64)], np.uint64(0)
     for group in groups:
-        parts.append(np.stack([group.hashes, group.starts + np.uint64(n_pairs)]))
-        n_pairs += len(group.pairs)
-    return np.concatenate([*parts, np.array([[NO_TERM], [n_pairs]], np.uint64)], axis=1)
+        terms.append(np.stack([group.hashes, group.starts + n_pairs]))
+        large.append(group.large + np.array([[n_pairs], [0]], np.uint64))
+        n_pairs += np.uint64(len(group.pairs))
+    end = np.array([[NO_TERM], [n_pairs]], np.uint64)
+    return np.concatenate([*terms, end], axis=1), np.concatenate(large, axis=1)
+
+
+def _joined(groups: Sequence[Group], lengths: NDArray[np.uint32]) -> Postings:
+    pairs = np.concatenate([np.empty(0, np.uint32), *(group.pairs for group in groups)])
+    terms, large = tables_of(groups)
+    return Postings(terms, pairs, large, lengths)
 
 
 def merge(sources: Sequence[tuple[Postings, Live]]) -> Iterator[Group]:
@@ -133,24 +215,26 @@ def merge(sources: Sequence[tuple[Postings, Live]]) -> Iterator[Group]:
     Each step merges about `MERGE_POSTINGS` postings, so memory hardly grows with their number. Dead
     documents are left out, and the live ones are numbered again from 0.
     """
+    if len(sources) == 1 and sources[0][1] is None:
+        ((terms, pairs, large, _), _) = sources[0]
+        yield Group(terms[0, :-1], terms[1, :-1], pairs, large)
+        return
     total = sum(len(postings.pairs) for postings, _ in sources)
     bits = (total // MERGE_POSTINGS).bit_length()
     width = 1 << (64 - bits)
-    new_docs = _new_documents(sources)
+    new_docs, n_docs = _new_documents(sources)
     for low in range(0, 1 << 64, width):
         parts = [
-            _renumbered(*postings.between(low, low + width - 1), new)
+            _renumbered(postings, new, low, low + width - 1)
             for (postings, _), new in zip(sources, new_docs, strict=True)
         ]
-        hashes, pairs = (np.concatenate(part) for part in zip(*parts, strict=True))
-        yield _grouped(hashes, pairs)
+        hashes, sizes, docs, counts = map(np.concatenate, zip(*parts, strict=True))
+        yield _merged(hashes, sizes, docs, counts, count_bits(n_docs))
 
 
 def merge_in_memory(sources: Sequence[tuple[Postings, Live]]) -> Postings:
     """Merge postings in memory."""
-    groups = list(merge(sources))
-    pairs = np.concatenate([group.pairs for group in groups])
-    return Postings(table_of_terms(groups), pairs, live_lengths(sources))
+    return _joined(list(merge(sources)), live_lengths(sources))
 
 
 def live_lengths(sources: Sequence[tuple[Postings, Live]]) -> NDArray[np.uint32]:
@@ -159,27 +243,10 @@ def live_lengths(sources: Sequence[tuple[Postings, Live]]) -> NDArray[np.uint32]
     return np.concatenate(lengths)
 
 
-def _grouped(hashes: NDArray[np.uint64], pairs: NDArray[np.uint32]) -> Group:
-    """Sort postings by term and add up the counts of equal terms and documents.
-
-    The documents of each term must ascend; the sort is stable, so they still do.
-    """
-    order = np.argsort(hashes, kind="stable")
-    hashes, pairs = hashes[order], pairs[order]
-    is_new = np.ones(len(hashes), bool)
-    is_new[1:] = hashes[1:] != hashes[:-1]
-    begins = np.flatnonzero(is_new)
-    is_new[1:] |= pairs[1:, 0] != pairs[:-1, 0]
-    firsts = np.flatnonzero(is_new)
-    if len(firsts) < len(pairs):
-        counts = np.add.reduceat(pairs[:, 1], firsts, dtype=np.uint32)
-        pairs = np.stack([pairs[firsts, 0], counts], axis=1)
-    starts = np.searchsorted(firsts, begins).astype(np.uint64)
-    return Group(hashes[begins], starts, pairs)
-
-
-def _new_documents(sources: Sequence[tuple[Postings, Live]]) -> list[NDArray[np.uint32]]:
-    """Number the live documents of all sources consecutively; `_DEAD` for dead ones."""
+def _new_documents(
+    sources: Sequence[tuple[Postings, Live]],
+) -> tuple[list[NDArray[np.uint32]], int]:
+    """Number the live documents of all sources; `_DEAD` for dead ones. Return their number too."""
     numbers, first = [], 0
     for postings, live in sources:
         marks = np.ones(len(postings.lengths), bool) if live is None else live
@@ -187,15 +254,60 @@ def _new_documents(sources: Sequence[tuple[Postings, Live]]) -> list[NDArray[np.
         new[~marks] = _DEAD
         first += int(marks.sum())
         numbers.append(new)
-    return numbers
+    return numbers, first
 
 
 def _renumbered(
-    hashes: NDArray[np.uint64], pairs: NDArray[np.uint32], new: NDArray[np.uint32]
-) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
-    docs = new[pairs[:, 0]]
+    postings: Postings, new: NDArray[np.uint32], low: int, high: int
+) -> tuple[NDArray[np.uint64], NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint32]]:
+    """Return the live postings with ``low`` <= hash <= ``high``, whose documents get new numbers.
+
+    They are hash and number of postings of each term, each (n_terms,), and document and count of
+    each posting, each (n,).
+    """
+    hashes, starts = postings.terms
+    first = int(np.searchsorted(hashes[:-1], np.uint64(low), "left"))
+    last = int(np.searchsorted(hashes[:-1], np.uint64(high), "right"))
+    starts = starts[first : last + 1].astype(np.int64)
+    begin, end = int(starts[0]), int(starts[-1])
+    old, found = postings.read([range(begin, end)])
+    docs, counts = new[old], found.astype(np.uint32)
     live = docs != _DEAD
-    return hashes[live], np.stack([docs[live], pairs[live, 1]], axis=1)
+    kept = np.concatenate([[0], np.cumsum(live)])[starts - begin]
+    sizes = np.diff(kept)
+    return hashes[first:last][sizes > 0], sizes[sizes > 0], docs[live], counts[live]
+
+
+def _merged(
+    hashes: NDArray[np.uint64],
+    sizes: NDArray[np.int64],
+    docs: NDArray[np.uint32],
+    counts: NDArray[np.uint32],
+    bits: int,
+) -> Group:
+    """Bring the postings of equal hashes together; arguments as from `_renumbered`.
+
+    Only terms are sorted; the postings of each, whose documents ascend, are moved as they are.
+    """
+    order = np.argsort(hashes, kind="stable")
+    hashes, ends = hashes[order], np.cumsum(sizes[order])
+    begins = ends - sizes[order]
+    moved = np.empty_like(begins)
+    moved[order] = begins
+    moved -= np.cumsum(sizes) - sizes
+    places = np.repeat(moved, sizes)
+    places += np.arange(len(docs))
+    packed, large = _packed(docs, counts, bits)
+    pairs = np.empty_like(packed)
+    pairs[places] = packed
+    large[0] = places[large[0].astype(np.int64)]
+    firsts = np.flatnonzero(np.diff(hashes, prepend=NO_TERM))
+    return Group(
+        hashes[firsts],
+        begins[firsts].astype(np.uint64),
+        pairs,
+        large[:, large[0].argsort()],
+    )
 
 
 SLICE_DOCS = 65_536  # largest number of documents whose terms are counted in memory at a time
@@ -230,9 +342,12 @@ class LexicalFiles:
         for file, view in zip(record.postings, self._views, strict=True):
             check_hash(view, file)
         terms, pairs, lengths = self._views
+        shape = (2, record.n_terms + 1 + record.n_large)
+        table = npy.read(terms, record.terms.name, "u8", shape)
         postings = Postings(
-            npy.read(terms, record.terms.name, "u8", (2, record.n_terms + 1)),
-            npy.read(pairs, record.pairs.name, "u4", (record.n_pairs, 2)),
+            table[:, : record.n_terms + 1],
+            npy.read(pairs, record.pairs.name, "u4", (record.n_pairs,)),
+            table[:, record.n_terms + 1 :],
             npy.read(lengths, record.lengths.name, "u4", (self._n_docs,)),
         )
         if not postings.is_sound:
@@ -265,9 +380,10 @@ def write_lexical(
     number = work.new_number()
     n_pairs = sum(_n_live(postings, live) for postings, live in sources)
     with work.new_file(f"lex/{number:06d}.pairs.npy") as pairs:
-        pairs.write(npy.header("u4", (n_pairs, 2)))
-        table = table_of_terms(_written(merge(sources), pairs))
-    terms = work.write_array(f"lex/{number:06d}.terms.npy", table)
+        pairs.write(npy.header("u4", (n_pairs,)))
+        table, large = tables_of(_written(merge(sources), pairs))
+    whole = np.concatenate([table, large], axis=1)
+    terms = work.write_array(f"lex/{number:06d}.terms.npy", whole)
     lengths = work.write_array(f"lex/{number:06d}.lengths.npy", live_lengths(sources))
     listed = None
     if words is not None:
@@ -278,6 +394,7 @@ def write_lexical(
     return LexicalRecord(
         n_terms=table.shape[1] - 1,
         n_pairs=n_pairs,
+        n_large=large.shape[1],
         terms=terms,
         pairs=FileRecord.of(pairs),
         lengths=lengths,
@@ -370,5 +487,6 @@ def _n_live(postings: Postings, live: Live) -> int:
     """Count the postings of live documents, block by block to bound the memory."""
     if live is None:
         return len(postings.pairs)
-    docs, step = postings.pairs[:, 0], 1 << 22
-    return sum(int(live[docs[i : i + step]].sum()) for i in range(0, len(docs), step))
+    n_pairs, step = len(postings.pairs), 1 << 20
+    spans = (range(i, min(i + step, n_pairs)) for i in range(0, n_pairs, step))
+    return sum(int(live[postings.docs(span)].sum()) for span in spans)

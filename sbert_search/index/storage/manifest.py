@@ -43,7 +43,7 @@ TEMPORARY = NAME + ".tmp"  # the new manifest, before a commit renames it
 LOCK = "LOCK"
 FOLDERS = ("seg", "del", "ann", "lex")
 FORMAT = "sbert-search index"
-VERSION = 7  # raised by each change of the format; only this version is read
+VERSION = 8  # raised by each change of the format; only this version is read
 MAX_BYTES = 64 << 20  # of the file; the rest of a longer file is not read, so its hash is wrong
 OPEN_TRIES = 5  # attempts to open a state while compactions remove its files
 MAX_ROWS = 1 << 62  # row numbers that an index may ever use
@@ -185,6 +185,7 @@ class LexicalRecord:
 
     n_terms: int
     n_pairs: int
+    n_large: int  # pairs whose counts are too large for them
     terms: FileRecord
     pairs: FileRecord
     lengths: FileRecord

@@ -12,16 +12,14 @@ import numpy as np
 import pytest
 import Stemmer
 
-from sbert_search.base.folders import Folder
-from sbert_search.errors import ConfigError, CorruptIndex, NoLexicalData
+from sbert_search.errors import ConfigError, NoLexicalData
 from sbert_search.index.building.build import BuildSettings
 from sbert_search.index.lexical import postings
 from sbert_search.index.lexical import postings as posting_files
 from sbert_search.index.lexical.analyzer import TermReader
 from sbert_search.index.settings import LexicalSettings
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.index.storage import segments as npy
-from sbert_search.index.storage.manifest import FileRecord, LexicalRecord, Manifest, VectorSettings
+from sbert_search.index.storage.manifest import Manifest, VectorSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.index.upkeep.check import check
 from sbert_search.records import Document
@@ -357,45 +355,3 @@ def test_postings_of_a_large_segment_are_counted_in_slices(
     queries = [doc.title for doc in DOCUMENTS[::50]]
     assert answers(store.snapshot, queries) == answers(direct.snapshot, queries)
     assert len(list((tmp_path / "i" / "lex").iterdir())) == 4
-
-
-@pytest.mark.parametrize(
-    ("part", "place", "value"),
-    [
-        ("terms", (0, 0), 2**63),  # hashes that do not rise
-        ("terms", (1, 1), 2**60),  # postings beyond the file
-        ("terms", (1, -1), 0),
-        ("pairs", (0, 0), 50),  # a document that is not there
-    ],
-)
-def test_sound_files_with_a_wrong_content_are_not_believed(
-    tmp_path: Path, part: str, place: tuple[int, int], value: int
-) -> None:
-    store = new_store(tmp_path / "i")
-    put(store, DOCUMENTS[:50])
-    (segment,) = store.snapshot.manifest.segments
-    assert segment.lexical
-    good = store.snapshot.postings(0)
-    wrong = {name: np.array(getattr(good, name)) for name in ("terms", "pairs", "lengths")}
-    wrong[part][place] = value
-    (tmp_path / "lex").mkdir()
-    folder = Folder.open(tmp_path)
-    files = {
-        name: FileRecord.of(npy.write(folder / f"lex/000009.{name}.npy", array))
-        for name, array in wrong.items()
-    }
-    record = LexicalRecord(n_terms=segment.lexical.n_terms, n_pairs=len(good.pairs), **files)
-    opened = posting_files.LexicalFiles(folder, record, 50)
-    with pytest.raises(CorruptIndex, match="postings of the segment"):
-        _ = opened.postings
-
-
-def test_postings_of_known_and_unknown_terms() -> None:
-    pairs = np.array([[0, 1], [2, 3], [1, 1]], np.uint32)
-    groups = [postings.Group(np.array([10, 2**63], np.uint64), np.array([0, 2], np.uint64), pairs)]
-    made = postings.Postings(postings.table_of_terms(groups), pairs, np.ones(3, np.uint32))
-    terms = [2**63, 0, 10, 11, 2**64 - 2, 2**64 - 1]
-    found = [each.tolist() for each in made.of(terms)]
-    assert found == [[[1, 1]], [], [[0, 1], [2, 3]], [], [], []]
-    assert made.of([]) == []
-    assert [each.tolist() for each in postings.Postings.of_blank(2).of([10])] == [[]]
