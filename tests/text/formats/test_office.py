@@ -35,6 +35,136 @@ def test_a_word_document_has_its_title_headings_and_tables(tmp_path: Path) -> No
     )
 
 
+def _tag(name: str, *inside: str) -> str:
+    """Write an element, in the namespace of Word unless its name has another prefix."""
+    name = name if ":" in name.split()[0] else f"w:{name}"
+    return f"<{name}>{''.join(inside)}</{name.split()[0]}>"
+
+
+def _run(text: str) -> str:
+    return _tag("r", _tag('t xml:space="preserve"', text))
+
+
+def _p(*inside: str, style: str = "") -> str:
+    properties = _tag("pPr", f'<w:pStyle w:val="{style}"/>') if style else ""
+    return _tag("p", properties, *inside)
+
+
+def _sdt(*inside: str) -> str:
+    return _tag("sdt", "<w:sdtPr/>", _tag("sdtContent", *inside))
+
+
+def _box(*inside: str) -> str:
+    return _tag("pict", _tag("v:shape", _tag("v:textbox", _tag("txbxContent", *inside))))
+
+
+def _either(choice: str, fallback: str) -> str:
+    choices = _tag('mc:Choice Requires="v"', choice), _tag("mc:Fallback", fallback)
+    return _tag("r", _tag("mc:AlternateContent", *choices))
+
+
+def _docx(path: Path, body: str) -> Path:
+    """Write a Word document of a body in XML."""
+    docx = pytest.importorskip("docx")
+    schemas = "http://schemas.openxmlformats.org"
+    names = {
+        "w": f"{schemas}/wordprocessingml/2006/main",
+        "m": f"{schemas}/officeDocument/2006/math",
+        "mc": f"{schemas}/markup-compatibility/2006",
+        "v": "urn:schemas-microsoft-com:vml",
+    }
+    declared = " ".join(f'xmlns:{name}="{value}"' for name, value in names.items())
+    document = docx.Document()
+    document.core_properties.title = "Mills"
+    for block in docx.oxml.parse_xml(f"<w:body {declared}>{body}</w:body>"):
+        document.element.body.insert(len(document.element.body) - 1, block)
+    document.save(path)
+    return path
+
+
+_DELETED = _tag("del", _tag("r", _tag("delText", "gone ")))
+_JOINED = _tag("pPr", _tag("rPr", _tag("del")))  # the end of the paragraph is deleted
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (_p(_run("The "), _tag("ins", _run("new ")), _DELETED, _run("mill")), "The new mill"),
+        (_p(_tag("moveFrom", _run("a ")), _tag("moveTo", _run("b"))), "b"),
+        (_p(_JOINED, _run("The mi")) + _p(_run("ll"), style="Heading1"), "# The mill"),
+        (_p(_run("a")) + 2 * _p(_JOINED, _DELETED) + _p(_run("b")), "a\n\nb"),
+        (_p(_sdt(_run("On ")), _run("mills"), style="Heading2"), "## On mills"),
+        (_sdt(_p(_run("a")), _sdt(_p(_run("b")))) + _p(_run("c")), "a\n\nb\n\nc"),
+        (_p(_sdt(_run("one")), style="ListBullet") + _p(_tag("ins", _run("two"))), "one\n\ntwo"),
+        (_p(_run("See "), _tag('fldSimple w:instr="REF x"', _run("page 3"))), "See page 3"),
+        (_p(_tag("hyperlink", _tag("ins", _run("our ")), _run("site"))), "our site"),
+        (
+            _p(
+                _run("Anchor"),
+                _either(
+                    _box(_p(_run("Box"), style="Heading1"), _p(_run("b"))),
+                    _box(_p(_run("Box")), _p(_run("b"))),
+                ),
+                _run(" text"),
+            )
+            + _p(_run("After")),
+            "Anchor text\n\n# Box\n\nb\n\nAfter",
+        ),
+        (_p(_either("", _box(_p(_run("old"))))), "old"),
+        (_p(_tag("r", _box(_p(_run("a"))), _box(_p(_run("b"))))), "a\n\nb"),
+        (
+            _p(_tag("r", _tag("ruby", _tag("rt", _run("x")), _tag("rubyBase", _run("東")))))
+            + _p(_run("京")),
+            "東\n\n京",
+        ),
+        (
+            _p(
+                _run("So "),
+                _tag(
+                    "m:oMath",
+                    _tag("m:r", _tag("m:t", "v=")),
+                    _tag("m:f", _tag("m:num", _tag("m:t", "s")), _tag("m:den", _tag("m:t", "t"))),
+                ),
+            ),
+            "So v=s/t",
+        ),
+    ],
+)
+def test_all_that_is_seen_with_changes_accepted_is_read(
+    tmp_path: Path, body: str, text: str
+) -> None:
+    (found,) = Index.build(_docx(tmp_path / "a.docx", body), model="hashing")
+    assert found.text == text
+
+
+def test_tables_of_a_word_document_are_read_whole(tmp_path: Path) -> None:
+    def cell(*inside: str, more: str = "") -> str:
+        return _tag("tc", _tag("tcPr", more), *inside)
+
+    def row(*cells: str) -> str:
+        return _tag("tr", *cells)
+
+    changed = cell(_p(_run("a")), _p(_tag("ins", _run("b"))))
+    wide = cell(_p(_run("wide")), more='<w:gridSpan w:val="2"/>')
+    tall = cell(_p(_run("tall")), more='<w:vMerge w:val="restart"/>')
+    below = cell(_p(), more="<w:vMerge/>")
+    inner = _tag("tbl", "<w:tblPr/><w:tblGrid/>", row(cell(_p(_run("x"))), cell(_p(_run("y")))))
+    table = _tag(
+        "tbl",
+        "<w:tblPr/><w:tblGrid/>",
+        row(changed, _sdt(cell(_p(_run("held"))))),
+        row(_tag("trPr", _tag("del")), cell(_p(_DELETED)), cell(_p(_run("gone")))),
+        _sdt(row(wide, tall)),
+        row(cell(_p(_run("1"))), cell(_p(_run("2"))), below),
+        row(cell(_p(_run("in")), inner, _p()), cell(_p(_tag("r", _box(_p(_run("box"))))))),
+        row(cell(_p()), cell(_p())),
+        row(cell(_p(_run("gone")), more="<w:cellDel/>"), cell(_p(_run("last")))),
+    )
+    (found,) = Index.build(_docx(tmp_path / "a.docx", table), model="hashing")
+    rows = ["a\nb | held", "wide | tall", "1 | 2 | tall", "in\nx | y | box", "last"]
+    assert found.text.split("\n\n") == rows
+
+
 def test_a_broken_word_document_is_named(tmp_path: Path) -> None:
     pytest.importorskip("docx")
     (tmp_path / "a.docx").write_bytes(b"PK no archive")
