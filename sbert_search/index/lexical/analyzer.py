@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from sbert_search.base.cache import typed_lru_cache
 from sbert_search.errors import ConfigError
 from sbert_search.index.settings import NO_LANGUAGE, UNSTEMMED, LexicalSettings
+from sbert_search.text.letters import plain_letters
 from sbert_search.text.tokens.chunking import PIECE_CHARS, pieces
 
 MARK = "\u0300"  # stands for every combining mark, since Python's \w matches none
@@ -98,13 +99,14 @@ _WIDE = re.compile("[\uff01-\uff9f]+")  # forms of Latin letters, digits and kan
 def folded(text: str) -> str:
     """Return a text in the form in which words are compared: NFC and lower case.
 
-    Soft hyphens and zero-width joiners are removed, and letters of full and half width get their
-    usual one. The Turkish İ becomes i; Python's ``lower`` would return an i with a combining dot.
+    Soft hyphens and zero-width joiners are removed, letters of full and half width get their usual
+    one, and ligatures and Arabic presentation forms become letters. The Turkish İ becomes i;
+    Python's ``lower`` would return an i with a combining dot.
     """
-    low = unicodedata.normalize("NFC", text).lower()
-    if low.isascii():
-        return low
-    low = _WIDE.sub(lambda wide: unicodedata.normalize("NFKC", wide[0]), low)
+    if text.isascii():
+        return text.lower()
+    plain = _WIDE.sub(lambda wide: unicodedata.normalize("NFKC", wide[0]), plain_letters(text))
+    low = unicodedata.normalize("NFC", plain).lower()
     return low.replace("i\u0307", "i").replace("\u00ad", "").replace("\u200d", "")
 
 

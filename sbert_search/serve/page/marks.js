@@ -6,6 +6,7 @@ import { make } from "./dom.js";
 const UNSPACED =
   "[\\p{sc=Han}\\p{sc=Hira}\\p{sc=Kana}ー\\p{sc=Thai}\\p{sc=Laoo}\\p{sc=Khmr}\\p{sc=Mymr}]";
 const WORD = `(?!${UNSPACED})[\\p{L}\\p{N}_](?:(?!${UNSPACED})[\\p{L}\\p{N}_\\p{M}])*`; // with marks
+const FORMS = /[\ufb00-\ufb06\ufb50-\ufdff\ufe70-\ufefc\uff01-\uff9f]+/g; // of fonts and widths
 const SHOWN = 420; // characters of a text in the list of results
 const BEFORE = 120; // of them, at most, before the best sentence
 
@@ -21,6 +22,9 @@ export function find(text, sentence) {
   const found = words.length ? new RegExp(words.join("\\s+"), "u").exec(text) : null;
   return found ? [found.index, found.index + found[0].length] : null;
 }
+
+/** @param {string} word */
+const folded = (word) => word.replace(FORMS, (form) => form.normalize("NFKC")).toLowerCase();
 
 /** @param {string} word */
 const escaped = (word) => word.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&");
@@ -52,7 +56,7 @@ function withWords(text, words) {
   const nodes = [];
   let end = 0;
   for (const match of wanted.length ? text.matchAll(either) : []) {
-    const word = match[0].toLowerCase();
+    const word = folded(match[0]);
     if (!wanted.some((one) => inflected(word, one))) continue;
     nodes.push(new Text(text.slice(end, match.index)), make("b", {}, match[0]));
     end = match.index + match[0].length;

@@ -20,6 +20,7 @@ from sbert_search.errors import install
 from sbert_search.text.fields import HtmlPart, References
 from sbert_search.text.formats.lines import parse_object
 from sbert_search.text.formats.rows import NO_BUDGET, BadRow, Cell, RowLimit
+from sbert_search.text.letters import plain_letters
 
 MAX_TITLE_CHARS = 300
 _MAX_HEADING_CHARS = 1000  # a longer line is no heading
@@ -629,6 +630,9 @@ def _pypdf(what: str) -> Iterator[None]:
 
 
 def _clean(text: str) -> str:
-    """Cut a text to `_MAX_PAGE_CHARS`, drop NUL characters and replace lone surrogates by "?"."""
-    text = text[:_MAX_PAGE_CHARS].replace("\0", "")
+    """Cut a text to `_MAX_PAGE_CHARS`, and make it plain: letters in place of their forms in fonts.
+
+    NUL characters are dropped, and lone surrogates become "?".
+    """
+    text = plain_letters(text[:_MAX_PAGE_CHARS].replace("\0", ""))
     return text.encode("utf-8", "replace").decode().strip()

@@ -69,6 +69,9 @@ def test_pairs_that_overlap_are_shown_together(
         ("كتاب احمد", "كِتَابُ أحمد", True),
         ("كتـاب", "كتاب", True),
         ("كتاب", "كتابة", False),
+        ("كتاب احمد", "ﻛﺘﺎﺏ ﺃﺣﻤﺪ", True),
+        ("office", "the oﬃce", True),
+        ("ﬁsh", "fishing", False),
     ],
 )
 def test_phrases_need_no_blanks(phrase: str, text: str, occurs: bool) -> None:

@@ -27,6 +27,9 @@ HINDI = "भारत की राजधानी दिल्ली है"
         ("İş İzmir", ["iş", "izmir"]),
         ("Cafe\u0301, 3 A", ["café", "3", "a"]),
         ("Donau\u00addampf", ["donaudampf"]),
+        ("oﬃce ﬁsh ﬆ x²", ["office", "fish", "st", "x²"]),
+        ("ﻛﺘﺎﺏ كتاﺏ\ufe76", ["كتاب", "كتاب\u064e"]),
+        ("\ufe8d\u0653", ["آ"]),  # the form of a letter and its mark are one letter
         ("\u0301 a\u0301b", ["áb"]),
         ("plain words, a_b 12", ["plain", "words", "a_b", "12"]),
         ("Vitamin C, 'B' and #7 (x) _", ["vitamin", "c", "b", "and", "7", "x"]),
@@ -59,6 +62,18 @@ ROWS = [
     {"_id": "A", "text": "The plan A's costs, t and s."},
     {"_id": "B", "text": "The plan B's costs."},
 ]
+
+
+def test_letters_match_in_the_forms_that_fonts_have_for_them() -> None:
+    rows = [{"_id": "a", "text": "A tree. The oﬃce is shut."}, {"_id": "b", "text": "The office."}]
+    index = Index.build([*rows, {"_id": "c", "text": "ﻛﺘﺎﺏ"}], model="hashing")
+    assert search(index, "كتاب") == ["c"]
+    for query in ("office", "oﬃces", '"the oﬃce"'):
+        first, second = SearchEngine(index).search(query, mode="lexical", highlight=True)
+        assert {first.doc_id, second.doc_id} == {"a", "b"}
+        sentences = {hit.best_sentence for hit in (first, second)}
+        assert sentences == {"The oﬃce is shut.", "The office."}
+        assert "office" in first.matched_words[-1]
 
 
 def test_words_of_one_character_are_found_and_excluded(tmp_path: Path) -> None:

