@@ -34,7 +34,13 @@ from sbert_search.text.formats.files import (
     read_files,
 )
 from sbert_search.text.formats.json_array import read_json
-from sbert_search.text.formats.lines import DAMAGE, read_delimited, read_jsonl, read_text_lines
+from sbert_search.text.formats.lines import (
+    DAMAGE,
+    read_delimited,
+    read_jsonl,
+    read_lines,
+    read_text_lines,
+)
 from sbert_search.text.formats.office import read_sheets
 from sbert_search.text.formats.rows import (
     NO_BUDGET,
@@ -43,6 +49,7 @@ from sbert_search.text.formats.rows import (
     RowLimit,
     is_reject_list,
     printable,
+    warn_of_utf8,
 )
 from sbert_search.text.formats.spooled import read_spooled
 
@@ -289,8 +296,12 @@ _STREAM_READERS: Mapping[Format, Callable[..., Iterator[RawRow | Reject]]] = {
 
 def as_read(file: SourceFile, reading: Reading, limit: RowLimit = NO_BUDGET) -> SourceFile:
     """Return the file, to be read in a way; a file of rows in UTF-8 is not read in an encoding."""
-    if reading.encoding and file.format in _STREAM_READERS and _is_utf8(file, limit):
-        reading = replace(reading, encoding=None)
+    if (encoding := reading.encoding) and file.format in _STREAM_READERS:
+        if _is_utf8(file, limit):
+            reading = replace(reading, encoding=None)
+        else:
+            with open_bytes(file.path, file.shown, limit=limit) as stream:
+                warn_of_utf8(read_lines(stream, limit), encoding, file.shown)
     return replace(file, reading=reading)
 
 

@@ -63,6 +63,59 @@ def test_an_invalid_byte_rejects_its_row_alone(tmp_path: Path) -> None:
     assert "the file is damaged here" in batch.rejects[0].reason
 
 
+MIXED = {
+    "a.csv": (b"_id,text\n1,caf\xe9\n", '2,"Herr Müller"\n3,x\n4,"Öl"\n'),
+    "b.jsonl": (b'{"_id": "1", "text": "caf\xe9"}\n\n', '{"_id": "2", "text": "Müller"}\n'),
+    "c.txt": (b"caf\xe9\nplain\n", "Müller\n"),
+    "d.md": (b"caf\xe9\nplain\n", "Müller\n"),
+    "e.html": (b"caf\xe9\nplain\n", "Müller\n"),
+}
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_a_line_in_utf8_of_a_file_in_another_encoding_is_named_once(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, (begin, rest) = tmp_path / name, MIXED[name]
+    path.write_bytes(begin + rest.encode())
+    documents([path], "cp1252")
+    said = capsys.readouterr().err.strip()
+    assert said.count("\n") == 0
+    assert said.startswith(f"{path}:3: '")
+    assert "MÃ¼ller" in said
+    assert "Müller" in said
+    such = " (2 such lines)" if name == "a.csv" else ""
+    assert f" in UTF-8{such}, but the file is read as cp1252. Write the whole" in said
+    path.write_bytes((begin.decode("cp1252") + rest).encode())
+    documents([path], "cp1252")  # a file in UTF-8
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("encoding", "text", "warned"),
+    [
+        ("cp1252", "Привет", True),  # no letter of it is in the encoding
+        ("cp1252", "â", True),
+        ("cp1251", "Её".encode("cp1251").decode(), False),  # the Ÿ of UTF-8 is not in cp1251
+        ("shift_jis", "水車".encode("shift_jis"), False),
+        ("utf-8", "Müller", False),
+        ("utf-16-le", "Müller".encode("utf-16-le"), False),
+    ],
+)
+def test_other_lines_are_not_taken_for_utf8(
+    tmp_path: Path,
+    encoding: str,
+    text: str | bytes,
+    warned: bool,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"\xe9\xff\n" + (text.encode() if isinstance(text, str) else text))
+    reader = CorpusReader(path, reading=Reading(encoding), on_error="skip", text_as="lines")
+    assert reader.survey().rows
+    assert ("in UTF-8" in capsys.readouterr().err) is warned
+
+
 def test_a_page_that_names_another_encoding_is_read_in_that_one(tmp_path: Path) -> None:
     pages = {
         "a.html": '<meta charset="koi8-r"><p>Мельница'.encode("koi8-r"),

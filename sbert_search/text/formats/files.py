@@ -35,6 +35,7 @@ from sbert_search.text.formats.rows import (
     RowLimit,
     decode,
     printable,
+    warn_of_utf8,
 )
 
 Kind = Literal["text", "markdown", "rst", "html", "notebook", "pdf", "docx"]
@@ -273,7 +274,7 @@ def _read_file(file: FileName, limit: RowLimit) -> Iterator[RawRow | Reject]:
         if kind == "pdf":
             yield from _read_pages(file, data, of_file)
             return
-        title, text, more = _parts(kind, data, limit, file.reading)
+        title, text, more = _parts(kind, data, limit, file)
     except BadRow as bad:
         yield bad.at(source)
         return
@@ -321,7 +322,7 @@ def _read_pages(
 
 
 def _parts(
-    kind: Kind, data: bytes, limit: RowLimit, reading: Reading
+    kind: Kind, data: bytes, limit: RowLimit, file: FileName
 ) -> tuple[str, str, Mapping[str, object]]:
     """Return the title, the text and more columns of a file."""
     if kind == "notebook":
@@ -330,20 +331,23 @@ def _parts(
         return *read_docx(data, limit), {}
     limit.check_text(data)
     if kind == "html":
-        return *markup.html_text(_decode_html(data, reading.encoding), reading.html), {}
-    text = _decode(data, reading.encoding)
+        return *markup.html_text(_decode_html(data, file), file.reading.html), {}
+    text = _decode(data, file)
     if kind == "markdown":
         title, text, fields = markup.markdown(text)
         return title, text, {name: fields[name] for name in fields if name not in _OWN_COLUMNS}
     return markup.rst_title(text) if kind == "rst" else "", text, {}
 
 
-def _decode(data: bytes, encoding: str | None = None) -> str:
-    """Decode a text: as UTF-16 if it has a byte order mark, else as UTF-8, else as ``encoding``."""
+def _decode(data: bytes, file: FileName | None = None) -> str:
+    """Decode a text: as UTF-16 with a byte order mark, else as UTF-8, else as ``file`` says."""
+    encoding = file.reading.encoding if file else None
     if data.startswith(_UTF16):
         encoding = "utf-16"
     elif encoding is None or _is_utf8(data):
         return decode(data.removeprefix(BOM))
+    elif file:
+        warn_of_utf8(enumerate(data.split(b"\n"), 1), encoding, file.shown)
     try:
         return data.decode(encoding)
     except UnicodeDecodeError:
@@ -357,7 +361,7 @@ def _is_utf8(data: bytes) -> bool:
         return False
 
 
-def _decode_html(data: bytes, encoding: str | None) -> str:
+def _decode_html(data: bytes, file: FileName) -> str:
     """Decode an HTML page as UTF-8 or, if it is not, in the encoding that its ``<meta>`` names.
 
     If the page names none, or a wrong one, it is read in ``encoding``.
@@ -368,12 +372,12 @@ def _decode_html(data: bytes, encoding: str | None) -> str:
         named = _CHARSET.search(data, 0, 1024)
         charset = named[1].decode().lower() if named else ""
         if not _CHARSETS.fullmatch(charset):
-            return _decode(data, encoding)
+            return _decode(data, file)
         try:
             return data.decode(_EXTENSIONS.get(re.sub("[-_]", "", charset), charset))
         except (LookupError, UnicodeDecodeError):
-            if encoding is not None:
-                return _decode(data, encoding)
+            if file.reading.encoding is not None:
+                return _decode(data, file)
             raise BadRow(f"invalid {charset}, which the page names as its encoding") from None
 
 

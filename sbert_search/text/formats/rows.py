@@ -7,6 +7,7 @@ work or is skipped.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from sbert_search.base import files, memory
+from sbert_search.base.cache import typed_lru_cache
 from sbert_search.base.memory import MAX_ROW_BYTES, mib
 from sbert_search.base.options import if_offered
 from sbert_search.base.progress import warn
@@ -182,6 +184,41 @@ def decode(data: bytes) -> str:
         hint = "; is it UTF-16?" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else ""
         reason = f"invalid UTF-8 at byte {error.start + 1}{hint}"
         raise BadRow(reason, _around(data, error.start)) from None
+
+
+def warn_of_utf8(lines: Iterable[tuple[int, bytes | BadRow]], encoding: str, shown: str) -> None:
+    """Warn of numbered lines in UTF-8, in a file that is read in an encoding of single bytes."""
+    if len(b"\xc3\xbc".decode(encoding, "replace")) == 1:
+        return
+    found = _utf8_lines(lines, encoding)
+    for number, text in islice(found, 1):
+        part = _around(text, next(at for at, letter in enumerate(text) if not letter.isascii()))
+        read = part.encode().decode(encoding, "replace")
+        such = f" ({n + 1:,} such lines)" if (n := sum(1 for _ in found)) else ""
+        _warn_once(
+            f"{shown}:{number}: {read!r} is {part!r} in UTF-8{such}, but the file is read as "
+            f"{encoding}. Write the whole file in one encoding."
+        )
+
+
+def _utf8_lines(
+    lines: Iterable[tuple[int, bytes | BadRow]], encoding: str
+) -> Iterator[tuple[int, str]]:
+    """Yield the lines in UTF-8, but not those that are likely to be so by chance.
+
+    By chance a line has few such characters, and none that the encoding has: Её in cp1251 is Ÿ.
+    """
+    for number, line in lines:
+        if isinstance(line, bytes) and not line.isascii():
+            with contextlib.suppress(UnicodeDecodeError):
+                text = line.decode()
+                if len(line) > len(text) + 2 or not text.encode(encoding, "ignore").isascii():
+                    yield number, text
+
+
+@typed_lru_cache(256)
+def _warn_once(message: str) -> None:
+    warn(message)
 
 
 def _around(value: _Text, position: int) -> _Text:
