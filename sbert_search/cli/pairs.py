@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sbert_search.base.progress import note, progress
-from sbert_search.cli.console import emit, say
+from sbert_search.base.progress import note, progress, warn
+from sbert_search.cli.console import REJECTED_ROWS, emit, say
 from sbert_search.cli.options.shared import (
     CHUNKING,
     Finite,
@@ -62,7 +62,7 @@ _BATCH_PAIRS = 1000  # number of pairs whose texts are in memory at the same tim
 @source_options
 @embedder_options
 @document_prompt
-@shared_options(*CHUNKING, "memory", "quiet", "json")
+@shared_options(*CHUNKING, "on-error", "memory", "quiet", "json")
 @click.pass_context
 def pairs(
     ctx: click.Context,
@@ -86,34 +86,37 @@ def pairs(
 
     if deduplicated and (top or as_clusters):
         raise click.UsageError("--deduplicated goes with neither --top nor --clusters.")
-    with _open_index(ctx, sources) as index, progress("Comparing", index.state.n_rows) as advance:
-        if top:
-            batches = iter([best_pairs(index.state, top, threshold, advance)])
-        else:
-            batches = close_pairs(index.state, threshold, advance)
-        if deduplicated:
-            left_out = later_duplicates(batches)
-            doc_ids = index.state.doc_ids(np.array(left_out, np.int64))
-            _write_others(index, set(doc_ids), deduplicated, as_json)
-            return
-        n_shown, is_cosine = 0, index.state.settings.metric == "cosine"
-        if as_clusters:
-            for n_shown, rows in enumerate(clusters(batches), 1):
-                _show_cluster(n_shown, index.state.doc_ids(np.array(rows)), as_json)
-        else:
-            for batch in batches:
-                _show_pairs(index.state, batch, as_json)
-                n_shown += len(batch)
-    if not n_shown:
-        above = "; no cosine is above 1" if is_cosine and threshold > 1 else ""
-        note(f"No two documents score {threshold:g} or more{above}.")
+    with _open_index(ctx, sources) as index:
+        with progress("Comparing", index.state.n_rows) as advance:
+            if top:
+                batches = iter([best_pairs(index.state, top, threshold, advance)])
+            else:
+                batches = close_pairs(index.state, threshold, advance)
+            if deduplicated:
+                left_out = later_duplicates(batches)
+                doc_ids = index.state.doc_ids(np.array(left_out, np.int64))
+                _write_others(index, set(doc_ids), deduplicated, as_json)
+                return
+            n_shown, is_cosine = 0, index.state.settings.metric == "cosine"
+            if as_clusters:
+                for n_shown, rows in enumerate(clusters(batches), 1):
+                    _show_cluster(n_shown, index.state.doc_ids(np.array(rows)), as_json)
+            else:
+                for batch in batches:
+                    _show_pairs(index.state, batch, as_json)
+                    n_shown += len(batch)
+        if not n_shown:
+            above = "; no cosine is above 1" if is_cosine and threshold > 1 else ""
+            note(f"No two documents score {threshold:g} or more{above}.")
 
 
 @contextmanager
 def _open_index(ctx: click.Context, sources: tuple[str, ...]) -> Iterator[Index]:
-    """Open the index that the user named, or build a temporary one."""
+    """Open the index that the user named, or build a temporary one; exit with 3 after bad rows."""
     from sbert_search.index.index import Index
     from sbert_search.index.storage.manifest import NAME, SHARDS
+    from sbert_search.text.documents import first_of
+    from sbert_search.text.formats.rows import listed_rejects
 
     if len(sources) == 1 and any((Path(sources[0]) / name).exists() for name in (NAME, SHARDS)):
         refuse_typed(ctx, ctx.params.keys() - _FOR_INDEX, "if SOURCE is an index")
@@ -134,7 +137,13 @@ def _open_index(ctx: click.Context, sources: tuple[str, ...]) -> Iterator[Index]
         if index.state.n_rows > EXACT_ROWS:
             note(f"{index.state.n_rows:,} passages: choosing an index that searches them fast.")
             index.tune(TuneSettings())
+        rejects = [str(bad) for bad in listed_rejects(out)]
+        if rejects:
+            shown = "\n".join(first_of(rejects, "more"))
+            warn(f"{len(rejects):,} bad rows, files or pages are left out:\n{shown}")
         yield index
+        if rejects:
+            ctx.exit(REJECTED_ROWS)
 
 
 def _write_others(index: Index, left_out: AbstractSet[str], path: Path, as_json: bool) -> None:

@@ -533,12 +533,12 @@ class CorpusReader:
     def _report_files(self) -> None:
         """Warn of scanned pages of PDF files, and raise one error that names all bad files."""
         if found := [f"{name} ({_ranges(own)})" for name, own in self._cut.items() if own]:
-            note(f"Lists of references are left out: {', '.join(_first_of(found, 'more files'))}.")
+            note(f"Lists of references are left out: {', '.join(first_of(found, 'more files'))}.")
         pages = self._scanned.items()
         if found := [f"{len(own)} in {name} ({_ranges(own)})" for name, own in pages if own]:
             warn(
                 "Pages that are images without text are left out, unless text recognition (OCR) "
-                f"gives them text: {', '.join(_first_of(found, 'more files'))}."
+                f"gives them text: {', '.join(first_of(found, 'more files'))}."
             )
         self._refuse(*self._bad_files)
 
@@ -548,12 +548,10 @@ class CorpusReader:
         reject, *others = rejects
         if others:
             lines = [f"{len(rejects):,} bad files or pages:"]
-            lines += _first_of([f"{bad}." for bad in rejects], "more.")
+            lines += first_of([f"{bad}." for bad in rejects], "more.")
             if any("UTF-8" in bad.reason for bad in rejects) and if_offered("--encoding", "yes"):
                 lines.append("For files that are not UTF-8, name the encoding: --encoding cp1252.")
-            skip = (
-                "Fix them, or pass --on-error skip to index the others and to list these in a file."
-            )
+            skip = "Fix them, or pass --on-error skip to read the others and to list these."
             raise CorpusError("\n".join([*lines, if_offered("--on-error", skip, "Fix them.")]))
         skip = "Fix it, or pass --on-error skip."
         if reject.reason == NO_TEXT and if_offered("--exclude", "yes"):
@@ -561,7 +559,8 @@ class CorpusReader:
         raise reject.error(if_offered("--on-error", skip, "Fix it."))
 
 
-def _first_of(found: list[str], more: str) -> list[str]:
+def first_of(found: list[str], more: str) -> list[str]:
+    """Return the first of some names or messages, and the number of the others with a word."""
     rest = len(found) - _SHOWN_FILES
     return [*found[:_SHOWN_FILES], f"and {rest:,} {more}"] if rest > 0 else found
 

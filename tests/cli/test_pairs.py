@@ -92,6 +92,29 @@ def test_options_of_a_build_are_refused_for_an_index(index: Path, option: tuple[
     assert f"{option[0]} has no effect if SOURCE is an index; leave it out." in done.err
 
 
+def test_files_that_cannot_be_read_are_named_and_the_others_compared(tmp_path: Path) -> None:
+    for name in ("a.md", "b.md"):
+        (tmp_path / name).write_text("# Mill\n\nThe mill turns.")
+    for n in range(12):
+        (tmp_path / f"bad {n:02}.pdf").write_text("no PDF")
+    options = ("pairs", tmp_path, "--model", "hashing", "--threshold", "0.99")
+    stopped = sbert_search(*options)
+    assert (stopped.code, stopped.out) == (1, "")
+    assert "12 bad files or pages:" in stopped.err
+    assert stopped.err.endswith("pass --on-error skip to read the others and to list these.\n")
+    done = sbert_search(*options, "--on-error", "skip")
+    assert (done.code, done.out.count("The mill turns")) == (3, 2)
+    assert "12 bad rows, files or pages are left out:\n" in done.err
+    assert f"{tmp_path}/bad 00.pdf:1: the PDF file cannot be read" in done.err
+    assert "bad 10.pdf" not in done.err
+    assert "\nand 2 more\n" in done.err
+    out = tmp_path / "rest.jsonl"
+    written = sbert_search(*options, "--on-error", "skip", "--deduplicated", out)
+    assert (written.code, len(out.read_text().splitlines())) == (3, 1)
+    none = sbert_search(*options[:-1], "1.01", "--on-error", "skip")
+    assert (none.code, "No two documents score" in none.err) == (3, True)
+
+
 def test_a_source_that_is_not_there_is_named_before_the_model_is_opened() -> None:
     done = sbert_search("pairs", "nowhere.jsonl", "--model", "./no-model")
     assert done.code == 1

@@ -233,7 +233,7 @@ def test_a_build_names_all_bad_files_at_once(notes: Path) -> None:
     bad = [f"{notes}/{n:02}.md:1: invalid UTF-8 at byte 1 (b'\\xff')." for n in range(10)]
     assert lines[:-1] == [*bad, "and 2 more."]
     assert lines[-1].endswith("name the encoding: --encoding cp1252.")
-    assert last.endswith("pass --on-error skip to index the others and to list these in a file.")
+    assert last.endswith("pass --on-error skip to read the others and to list these.")
     assert not notes.with_name("i").exists()
     done = sbert_search(*build, "--on-error", "skip", env=HASHING)
     assert (done.code, "2 indexed, 0 replaced, 0 duplicate, 12 rejected" in done.out) == (3, True)

@@ -84,8 +84,8 @@ class ReadSettings:
             column whose values documents would lose.
         query: Query that gives the rows of a SQLite or DuckDB file. None: the file has one table,
             which is read. The index does not keep the query.
-        on_error: Treatment of bad rows; ``skip``: list them in a rejects file, and exit with 3.
-            ``stop``: stop at the first one.
+        on_error: Treatment of bad rows; ``skip``: list them in a rejects file (``pairs``: in a
+            warning), and exit with 3. ``stop``: stop at the first one.
         text_as: What a document is in a ``.txt`` file: a line, or the file. This holds for a file
             that is itself a source; a ``.txt`` file in a folder is a document. None: a line, and a
             note says so.
