@@ -38,8 +38,11 @@ _TYPE_OF: Mapping[type, ColumnType] = {
 _ALIASES = {"text": "string", "int": "int64", "float": "float64", "list": "list[string]"}
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]*)")  # no leading zeros: "007" is a code, not a number
 _FLOAT = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
-# The separator of thousands or "", and that of decimals or None.
-_NUMBER_FORMAT = re.compile(r"1([^\w+-]?)234(?:([^\w\s+-])56)?")
+UNIT = r"[^\d\s.,;:'\u2019_+\[\]-]{1,4}"  # such as € or kg
+# The separator of thousands or "", and that of decimals or None, between units.
+_NUMBER_FORMAT = re.compile(
+    rf"(?P<before>{UNIT})?\s?1([^\w+-]?)234(?:([^\w\s+-])56)?\s?(?P<after>{UNIT})?"
+)
 _SAME = (" \xa0\u202f", "'\u2019")  # separators of thousands that look alike
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _MIN_INT64, MAX_INT64 = -(1 << 63), (1 << 63) - 1
@@ -77,7 +80,7 @@ def split_format(declared: str) -> tuple[str, str]:
 def _is_format(form: str, kind: ColumnType) -> bool:
     if kind in NUMBERS:
         found = _NUMBER_FORMAT.fullmatch(form)
-        return bool(found and found[1] != found[2] and not (kind == "int64" and found[2]))
+        return bool(found and found[2] != found[3] and not (kind == "int64" and found[3]))
     example = datetime(2034, 12, 31, tzinfo=UTC)
     try:
         shown = datetime.strptime(example.strftime(form), form)
@@ -99,15 +102,18 @@ def in_default_format(text: str, form: str, kind: ColumnType) -> str:
             return text
         is_date = kind == "date" and moment.time() == time()
         return moment.date().isoformat() if is_date else moment.isoformat()
-    separators = _NUMBER_FORMAT.fullmatch(form)
-    group, point = separators.groups("") if separators else ("", "")
+    shape = _NUMBER_FORMAT.fullmatch(form)
+    before, group, point, after = shape.groups("") if shape else ("", "", "", "")
     group = next((f"[{same}]" for same in _SAME if group and group in same), re.escape(group))
     digits = rf"([0-9]+|[0-9]{{1,3}}(?:{group}[0-9]{{3}})+)"
     decimals = rf"(?:{re.escape(point)}([0-9]+))?" if point else "()"
-    number = re.fullmatch(rf"([-+]?){digits}{decimals}", text)
+    begin = rf"{re.escape(before)}\s*([-+]?)" if before else "()"
+    end = rf"\s*{re.escape(after)}" if after else ""
+    number = re.fullmatch(rf"([-+]?){begin}{digits}{decimals}{end}", text)
     if number is None:
         return ""
-    return f"{number[1]}{re.sub('[^0-9]', '', number[2])}{f'.{number[3]}' if number[3] else ''}"
+    sign, inner_sign, whole, part = number.groups("")
+    return f"{sign}{inner_sign}{re.sub('[^0-9]', '', whole)}{part and f'.{part}'}"
 
 
 def element_type(kind: ColumnType) -> ColumnType | None:

@@ -22,6 +22,7 @@ from sbert_search.text.column_types import (
     FLAGS,
     MAX_INT64,
     NUMBERS,
+    UNIT,
     ColumnType,
     as_text,
     as_type,
@@ -115,12 +116,17 @@ _FOREIGN = re.compile(
     r"(?: [0-9]{1,2}:[0-9]{2}(?::[0-9]{2})?)?"
     r"|-?[1-9][0-9]{0,2}([., '\xa0\u202f])[0-9]{3}(?:\3[0-9]{3})*(?:[.,][0-9]+)?|-?[0-9]+,[0-9]+"
 )
+_CURRENCY = "[$\xa2-\xa5\u20a0-\u20cf]|EUR|USD|GBP|CHF|JPY|CNY|INR|SEK|NOK|DKK|PLN|CZK"
+# A number before a unit, or after a sign or code of a currency; other codes may be such as A 12.
+_WITH_UNIT = re.compile(rf"(-?)({_CURRENCY}|)\s?(-?[0-9](?:[0-9.,'\u2019\s]*[0-9])?)\s?({UNIT}|)")
 _DAYS = [f"%{first}{mark}%{second}{mark}%Y" for first, second in ("dm", "md") for mark in "./-"]
+_FORMATS = ["float:1.234,56", "float:1,234.56", "float:1 234,56", "float:1'234.56"]
 _LIKELY = [
     *(f"date:{day}" for day in (*_DAYS, *(day.lower() for day in _DAYS))),
     *(f"timestamp:{day} {time}" for day in _DAYS for time in ("%H:%M", "%H:%M:%S")),
-    *("int", "float", "float:1.234,56", "float:1,234.56", "float:1 234,56", "float:1'234.56"),
+    *("int", "float", *_FORMATS),
 ]
+_LIKELY_WITH_UNIT = ["int:1234", *_FORMATS]
 
 
 def _is_value(text: str) -> bool:
@@ -133,13 +139,22 @@ def likely_type(texts: Iterable[str]) -> str:
     "": most are no dates or numbers, or their order as texts is that of their values.
     """
     texts = sorted(texts)
+    parts = [found.groups() for found in map(_WITH_UNIT.fullmatch, texts) if found]
+    if len({(before, after) for _, before, _, after in parts}) == 1 and any(parts[0][1::2]):
+        before, after = parts[0][1::2]
+        numbers = [sign + number for sign, _, number, _ in parts]
+        kind, _, form = _best(numbers, _LIKELY_WITH_UNIT, len(texts)).partition(":")
+        return kind and f"{kind}:{f'{before} {form} {after}'.strip()}"
     shaped = list(filter(_is_value, texts))
-    if 2 * len(shaped) <= len(texts):
-        return ""
-    values = {declared: list(_read(shaped, declared)) for declared in _LIKELY}
-    best = max(_LIKELY, key=lambda declared: len(values[declared]))
+    return _best(shaped, _LIKELY, len(texts))
+
+
+def _best(texts: Sequence[str], types: Sequence[str], n_texts: int) -> str:
+    """Return the type that reads the most texts; "": not half of ``n_texts``, or in their order."""
+    values = {declared: list(_read(texts, declared)) for declared in types}
+    best = max(types, key=lambda declared: len(values[declared]))
     wrong = ":" in best or values[best] != sorted(values[best])
-    return best if wrong and 2 * len(values[best]) > len(texts) else ""
+    return best if wrong and 2 * len(values[best]) > n_texts else ""
 
 
 def _read(texts: Iterable[str], declared: str) -> Iterator[Any]:
@@ -161,7 +176,7 @@ def letter_by_letter(column: str, texts: Sequence[str], treated: str) -> str:
     """Return a message if texts that are ``treated`` as texts are dates or numbers; else ""."""
     if not (declared := likely_type(texts)):
         return ""
-    remedy, example = shlex.quote(f"{column}={declared}"), next(filter(_is_value, texts))
+    remedy, example = shlex.quote(f"{column}={declared}"), next(filter(_is_value, texts), texts[0])
     return (
         f"The column {column!r} is text, such as {example!r}, and is {treated} letter by letter. "
         f"An index built with --column-type {remedy} or another format reads its values "

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import json
 import math
+import re
 from datetime import UTC, date, datetime
 from pathlib import Path
 
@@ -14,6 +15,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from sbert_search import Index
+from sbert_search.errors import CorpusError
 from sbert_search.text.column_types import ColumnType
 from sbert_search.text.columns import Columns, join_types, likely_type, some_texts
 from sbert_search.text.documents import CorpusReader
@@ -339,6 +342,16 @@ def test_cells_among_typed_values_are_untyped() -> None:
         (["0123", "0456"], ""),  # in the same order as texts
         (["2024-01-31", "2023-02-01"], ""),
         (["3.11", "3.12.1", "red"], ""),
+        (["4,95 €", "1.299,00\xa0€"], "float:1.234,56 €"),
+        (["4.95€", "10€", "on request"], "float:1,234.56 €"),
+        (["-$4.95", "$1,299"], "float:$ 1,234.56"),
+        (["EUR 4,95", "EUR 12"], "float:EUR 1.234,56"),
+        (["12 kg", "9 kg"], "int:1234 kg"),
+        (["4,95 €", "4,95 $"], ""),  # not one currency
+        (["4,95 €", "12"], ""),
+        (["4,95 €", "free", "free"], ""),
+        (["A12", "A9"], ""),  # a code
+        (["18:30 Uhr"], ""),
         ([], ""),
     ],
 )
@@ -361,6 +374,26 @@ def test_a_build_names_the_type_of_dates_and_numbers_in_texts(
     assert "--column-type day=date:%d.%m.%Y" in said
     assert "--column-type price=float:1.234,56" in said
     assert said.count("letter by letter") == 3, said  # and plain
+
+
+def test_numbers_with_the_sign_of_a_currency_are_read_by_the_format_that_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("id;text;price\n1;x;4,95 €\n2;x;12,00 €\n3;x;1.299 €\n")
+    index = Index.build(path, model="hashing")
+    built = capsys.readouterr().err
+    assert "The column 'price' is text, such as '4,95 €', and is compared and sorted" in built
+    assert "'price=float:1.234,56 €'" in built
+    assert [each.doc_id for each in index.documents("price < '€5'")] == ["1", "2", "3"]
+    assert "'price=float:1.234,56 €'" in capsys.readouterr().err
+    index = Index.build(path, model="hashing", column_types={"price": "float:1.234,56 €"})
+    assert [each.doc_id for each in index.documents("price < 15")] == ["1", "2"]
+    assert index.get("3").metadata == {"price": 1299.0}  # type: ignore[union-attr]
+    path.write_text("id;text;price\n1;x;4,95 $\n")
+    reason = "'price' is of type float64 in the format 1.234,56 €, which this value does not fit"
+    with pytest.raises(CorpusError, match=re.escape(f"{path}:2: column {reason} ('4,95 $').")):
+        index.upsert(path)
 
 
 def test_of_long_texts_only_the_beginning_is_kept() -> None:

@@ -322,7 +322,8 @@ def _warn_of_times(column: str) -> None:
     )
 
 
-_COMPARED_BY_VALUE = re.compile(r"[-+]?[0-9]+(?:[.,/-][0-9]+)*\b")  # a date or a number
+# A date or a number, perhaps with the sign of a currency or another unit.
+_COMPARED_BY_VALUE = re.compile(r"\W{0,2}(?:[A-Z]{3}\s)?[0-9]+(?:[.,/-][0-9]+)*[^\W\d]{0,4}\b")
 
 
 def warn_of_texts_by_value(column: str, values: pa.Array, literal: str) -> None:
