@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import platform
 import re
@@ -18,7 +17,15 @@ from pathlib import Path
 from typing import NotRequired, TypedDict
 
 from sbert_search.base.cache import cache_folder
-from sbert_search.base.processor import cpu, physical_cores, switches, torch_threads, usable_cores
+from sbert_search.base.processor import (
+    cpu,
+    cpu_quota,
+    physical_cores,
+    switches,
+    torch_threads,
+    usable_cores,
+    within_quota,
+)
 from sbert_search.base.verdicts import Verdict, stored_verdicts
 from sbert_search.errors import install
 from sbert_search.version import __version__
@@ -181,7 +188,7 @@ class Diagnosis:
 def diagnose() -> Diagnosis:
     """Describe this machine and installation; nothing is measured."""
     described = machine()
-    title, threads, quota = described["cpu"], torch_threads(), _quota(Path("/sys/fs/cgroup"))
+    title, threads = described["cpu"], torch_threads()
     libraries = library_versions([*LIBRARIES, *_MORE_LIBRARIES])
     extras = {
         name: tuple(module for module in modules if find_spec(module) is None)
@@ -189,8 +196,7 @@ def diagnose() -> Diagnosis:
     }
     gpus, verdicts = _gpus(), tuple(stored_verdicts())
     advice = advise(
-        usable=physical_cores(),
-        quota=quota,
+        usable=within_quota(physical_cores()),
         threads=threads,
         switches=switches(),
         extras=extras,
@@ -206,7 +212,7 @@ def diagnose() -> Diagnosis:
         switches=switches(),
         cores=os.cpu_count() or 1,
         usable=described["cores"],
-        quota=quota,
+        quota=cpu_quota(),
         threads=threads,
         memory_bytes=_memory_bytes(),
         available_bytes=_available(Path("/proc/meminfo")),
@@ -224,7 +230,6 @@ def diagnose() -> Diagnosis:
 def advise(
     *,
     usable: int,
-    quota: float | None,
     threads: int,
     switches: Mapping[str, str],
     extras: Mapping[str, tuple[str, ...]],
@@ -235,16 +240,16 @@ def advise(
 ) -> list[str]:
     """List changes that would make an installation faster; each line ends with a command.
 
-    The arguments are those of `Diagnosis`, except: ``usable`` counts physical cores, and
-    ``measured`` is whether a model's speed was measured on this processor with ``threads`` threads.
+    The arguments are those of `Diagnosis`, except: ``usable`` counts physical cores, as many as the
+    quota fills, and ``measured`` is whether a model's speed was measured on this processor with
+    ``threads`` threads.
     """
     lines = []
-    cores = usable if quota is None else min(usable, max(1, math.floor(quota)))
-    if threads < cores:
-        lines.append(f"{threads} of {cores} cores are used: unset OMP_NUM_THREADS")
-    if threads > cores:
+    if threads < usable:
+        lines.append(f"{threads} of {usable} cores are used: unset OMP_NUM_THREADS")
+    if threads > usable:
         lines.append(
-            f"{threads} threads share the time of {cores} cores: export OMP_NUM_THREADS={cores}"
+            f"{threads} threads share the time of {usable} cores: export OMP_NUM_THREADS={usable}"
         )
     lines += [
         f"{name}={value} can keep torch or oneDNN from the fastest instructions of the processor: "
@@ -313,12 +318,3 @@ def _available(path: Path) -> int | None:
         return None
     found = re.search(r"^MemAvailable: +(\d+)", path.read_text(encoding="ascii"), re.M)
     return int(found[1]) * 1024 if found else None
-
-
-def _quota(root: Path) -> float | None:
-    """Read a container's limit of processor time (cgroup version 2), in cores; None: no limit."""
-    path = root / "cpu.max"
-    if not path.exists():
-        return None
-    limit, _, period = path.read_text(encoding="ascii").strip().partition(" ")
-    return int(limit) / int(period) if limit.isdecimal() and period.isdecimal() else None

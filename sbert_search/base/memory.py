@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+from sbert_search.base.processor import of_control_groups
 from sbert_search.errors import ConfigError
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD in malloc.h
@@ -31,6 +32,20 @@ def anonymous_bytes() -> int:
         return peak if sys.platform == "darwin" else peak * 1024  # macOS counts bytes, others KiB
     lines = (line.split() for line in status.read_text(encoding="ascii").splitlines())
     return sum(int(f[1]) * 1024 for f in lines if f[0] in ("RssAnon:", "RssShmem:"))
+
+
+def left_in_container() -> int | None:
+    """Return the bytes up to the limit of memory of cgroup version 2; None: no limit.
+
+    What files in memory take is not counted, since the kernel drops it.
+    """
+    left = []
+    names = ("memory.max", "memory.current", "memory.stat")
+    for limit, used, stat in of_control_groups("memory", *names):
+        if limit.strip().isdecimal():
+            kinds = dict(line.split() for line in stat.splitlines())
+            left.append(int(limit) - int(used) + int(kinds.get("inactive_file", 0)))
+    return min(left, default=None)
 
 
 _limit: int | None = None  # of the process, in bytes

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NoReturn, TextIO
 import click
 
 from sbert_search.base.out_of_memory import has_memory_limit, ran_out_of_memory
+from sbert_search.base.processor import limit_threads
 from sbert_search.base.progress import show_notes, tell
 from sbert_search.cli.lazy_group import LazyGroup, suggestion
 from sbert_search.errors import ConfigError, QueryError, SbertSearchError
@@ -220,6 +221,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 def main() -> NoReturn:
     """Run the command line of this process and exit."""
     prepare()
+    limit_threads()
     _exit(run())
 
 

@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from types import FrameType
 
-from sbert_search.base.processor import usable_cores
+from sbert_search.base.processor import limit_threads
 from sbert_search.base.progress import Reporting, note, report_as, reporting, warn
 from sbert_search.errors import ConfigError
 from sbert_search.serve.access_log import AccessLog
@@ -50,7 +50,7 @@ def run_workers(
             "index. Start a second server with --writable and one worker at another port; the "
             "workers serve its commits within about a second."
         )
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // n)))
+    limit_threads(n)
     _Supervisor(settings, bound, log).run(n)
 
 

@@ -14,7 +14,6 @@ from sbert_search.base.machine import EXTRAS, advise, diagnose
 
 GOOD: dict[str, Any] = {
     "usable": 4,
-    "quota": None,
     "threads": 4,
     "switches": {},
     "extras": {"cpu": ()},
@@ -73,8 +72,10 @@ def test_the_extras_are_those_of_the_package() -> None:
     [
         ({}, []),
         ({"threads": 1}, ["1 of 4 cores are used: unset OMP_NUM_THREADS"]),
-        ({"quota": 1.5}, ["export OMP_NUM_THREADS=1"]),
-        ({"quota": 8.0}, []),
+        (
+            {"usable": 2},
+            ["4 threads share the time of 2 cores: export OMP_NUM_THREADS=2"],
+        ),
         ({"switches": {"ONEDNN_MAX_CPU_ISA": "AVX2"}}, ["unset ONEDNN_MAX_CPU_ISA"]),
         ({"extras": {"cpu": ("onnxruntime",)}}, ["pip install -e '.[cpu]'"]),
         ({"extras": {"cpu": ("faiss",)}}, ["faiss of the extra cpu are missing"]),
@@ -100,13 +101,6 @@ def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     (line,) = advise(**GOOD, cache=tmp_path / "file" / "verdicts")
     assert "cannot be written" in line
-
-
-def test_the_limit_of_a_container_is_read(tmp_path: Path) -> None:
-    assert diagnosis._quota(tmp_path) is None
-    for text, expected in (("max 100000\n", None), ("150000 100000\n", 1.5), ("?", None)):
-        (tmp_path / "cpu.max").write_text(text)
-        assert diagnosis._quota(tmp_path) == expected
 
 
 def test_available_memory_is_read(tmp_path: Path) -> None:

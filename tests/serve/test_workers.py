@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from sbert_search.base import processor
 from sbert_search.serve import workers
 from sbert_search.serve.access import AccessTokens
 from sbert_search.serve.server import open_socket
@@ -171,7 +172,8 @@ def test_workers_share_the_cores(
     monkeypatch.setenv("OMP_NUM_THREADS", set_to or "")
     if set_to is None:
         monkeypatch.delenv("OMP_NUM_THREADS")
-    monkeypatch.setattr(workers, "usable_cores", lambda: 8)
+    monkeypatch.setattr(processor, "usable_cores", lambda: 8)
+    monkeypatch.setattr(processor, "_own_threads", "")
     monkeypatch.setattr(workers._Supervisor, "run", lambda *_: None)
     settings = ServeSettings(indexes={"a": built}, tokens=AccessTokens({}))
     with open_socket("127.0.0.1", 0) as bound:
