@@ -42,8 +42,15 @@ def require_admission(
 ) -> None:
     """Refuse a client without the needed token, and web pages of other origins."""
     host = headers.get(b"host", b"").decode("latin-1")
-    if served.hosts and _name_of(host) not in served.hosts:
-        raise Problem(403, "The header Host names another server.", "host")
+    if served.hosts and not (_name_of(host) in served.hosts or _is_of_page(host, served.origins)):
+        raise Problem(
+            403,
+            "The server answers to the names of its own machine only, such as localhost, since "
+            "without tokens a web page could reach it by another one. Behind a proxy, start it "
+            "with --cors-origin and the address of the page, such as https://example.org, or with "
+            "--token-file.",
+            "host",
+        )
     origin = headers.get(b"origin", b"").decode("latin-1")
     if origin and origin not in served.origins and _host_of(origin) != host:
         raise Problem(403, "Web pages of other origins are not admitted.", "origin")
@@ -61,6 +68,15 @@ def require_admission(
         )
     if right == "write" and given != "write":
         raise Problem(403, "This token may only read.")
+
+
+def _is_of_page(host: str, origins: Sequence[str]) -> bool:
+    """Whether a proxy may pass on this header for pages of one of the origins.
+
+    The port counts: a page at http://NAME:8080 whose NAME someone has made an address of this
+    machine is no page of https://NAME.
+    """
+    return host.lower() in map(_host_of, origins)
 
 
 def _host_of(origin: str) -> str | None:

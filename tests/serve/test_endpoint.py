@@ -12,8 +12,9 @@ from typing import cast
 import pytest
 
 from sbert_search.serve.access import AccessTokens
-from sbert_search.serve.endpoint import Call, Endpoint, Operation, Reply
+from sbert_search.serve.endpoint import Call, Endpoint, Operation, Reply, require_admission
 from sbert_search.serve.metrics import Metrics
+from sbert_search.serve.problems import Problem
 from sbert_search.serve.state import Served
 from tests.serve.live import READ, WRITE, Live, live_server
 
@@ -133,6 +134,24 @@ def test_headers(live: Live, headers: Mapping[str, str], status: int) -> None:
     answer = live.ask("POST", "/v1/search", body, headers)
     assert answer.status == status
     assert "access-control-allow-origin" not in answer.headers
+
+
+@pytest.mark.parametrize("host", ["faq.example", "FAQ.example", "localhost:1", "a.b:8443"])
+def test_a_proxy_may_pass_on_the_host_of_an_admitted_page(host: str) -> None:
+    require_admission(_local_server(), "open", {b"host": host.encode()})
+
+
+@pytest.mark.parametrize("host", ["evil.example", "faq.example:8080", "a.b", "x.faq.example", ""])
+def test_another_host_is_refused_with_the_remedy(host: str) -> None:
+    """The port of a page counts: its name may have been made an address of this machine."""
+    with pytest.raises(Problem, match=r"start it with --cors-origin .* or with --token-file\.$"):
+        require_admission(_local_server(), "open", {b"host": host.encode()})
+
+
+def _local_server() -> Served:
+    origins = ["https://faq.example", "http://a.b:8443"]
+    facts = {"hosts": ("localhost",), "origins": origins, "tokens": AccessTokens({})}
+    return cast(Served, SimpleNamespace(**facts, writable=False))
 
 
 def test_a_page_of_the_server_itself_is_admitted(live: Live) -> None:
