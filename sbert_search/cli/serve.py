@@ -121,7 +121,15 @@ _LIMITS = {  # options by field
     "--cors-origin",
     multiple=True,
     metavar="ORIGIN",
-    help="Admit web pages of this origin, such as https://example.org; repeatable.",
+    help="Admit web pages of this origin, such as https://example.org, and the header Host of a "
+    "proxy at this address; repeatable.",
+)
+@click.option(
+    "--trust-proxy",
+    multiple=True,
+    metavar="ADDRESS",
+    help="Proxy (10.0.0.5) or network of proxies (10.0.0.0/8) whose X-Forwarded-For names the "
+    "client; repeatable.  [default: none]",
 )
 @options_of(SearchOptions, "fuzzy")  # of searches that name no number
 @click.option("--mcp", is_flag=True, help="Offer search to language models at /mcp.")
@@ -161,6 +169,7 @@ def serve(
     embed: tuple[str, ...],
     predict: tuple[str, ...],
     cors_origin: tuple[str, ...],
+    trust_proxy: tuple[str, ...],
     mcp: bool,
     fuzzy: int,
     access_log: bool,
@@ -198,6 +207,7 @@ def serve(
         wait_s=wait_s,
         host=host,
         origins=cors_origin,
+        proxies=trust_proxy,
         mcp=mcp,
         fuzzy=fuzzy,
         runner=ctx.with_resource(search_runner(ctx, serves=True)),

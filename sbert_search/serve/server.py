@@ -263,6 +263,8 @@ def run(
         log_level="error",  # a line for each malformed request could fill a disk
         access_log=False,
         server_header=False,
+        proxy_headers=bool(served.proxies),
+        forwarded_allow_ips=list(served.proxies),
         backlog=_ACCEPTED_AT_ONCE,
         timeout_keep_alive=math.ceil(limits.keep_alive_s),
         timeout_graceful_shutdown=max(1, int(limits.drain_s)),

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Container, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from ipaddress import ip_network
 from pathlib import Path
 from time import time
 from typing import cast
@@ -51,6 +52,7 @@ class Served:
     writable: bool = False  # whether clients with a writing token may change indexes
     hosts: Sequence[str] = ()  # that the header Host may name, without ports; (): all hosts
     origins: Sequence[str] = ()  # of web pages that may read answers (CORS)
+    proxies: Sequence[str] = ()  # networks of proxies whose X-Forwarded-For is believed
     mcp: bool = False  # whether the tools of the Model Context Protocol are served
     fuzzy: int = 0  # edits of searches that name no number
     draining: bool = False  # whether the server is shutting down
@@ -201,6 +203,7 @@ class ServeSettings:
     wait_s: float = 5.0  # that an update waits for another process that writes
     host: str = "127.0.0.1"  # the address that the server will bind
     origins: Sequence[str] = ()  # of web pages that may read answers
+    proxies: Sequence[str] = ()  # addresses or networks of proxies that name their clients
     mcp: bool = False  # whether the tools of the Model Context Protocol are served
     fuzzy: int = 0  # edits by which words may differ, in searches that name no number
     runner: ShardRunner | None = None  # searches the shards; None: this process does
@@ -248,6 +251,7 @@ def open_served(settings: ServeSettings) -> Served:
         writable=settings.writable,
         hosts=(*_LOCAL_HOSTS, settings.host, f"[{settings.host}]") if local else (),
         origins=[_origin(text) for text in settings.origins],
+        proxies=[_network(text) for text in settings.proxies],
         mcp=settings.mcp,
         fuzzy=settings.fuzzy,
     )
@@ -306,6 +310,16 @@ def _origin(text: str) -> str:
             "http://localhost:3000."
         )
     return origin
+
+
+def _network(text: str) -> str:
+    try:
+        return str(ip_network(text))
+    except ValueError as error:
+        raise ConfigError(
+            f"--trust-proxy {text} is no address or network of a proxy: {error}. Write it as "
+            "10.0.0.5 or 10.0.0.0/8."
+        ) from error
 
 
 def short_name(model: str) -> str:

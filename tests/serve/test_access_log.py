@@ -78,6 +78,21 @@ def test_texts_are_logged_on_request(folder: Path, token_file: Path) -> None:
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("options", "client"),
+    [((), "127.0.0.1"), (("--trust-proxy", "10.0.0.5", "--trust-proxy", "127.0.0.0/8"), "8.8.8.8")],
+)
+def test_only_a_trusted_proxy_names_the_client(
+    built: Path, options: tuple[str, ...], client: str
+) -> None:
+    with live_server(built, *options, env={"FORWARDED_ALLOW_IPS": "*"}) as live:
+        made_up = {"x-forwarded-for": "6.6.6.6, 8.8.8.8, 10.0.0.5"}
+        assert live.ask("GET", "/indexes", headers=made_up).status == 200
+        assert live.stop() == 0
+    assert [entry["client"] for entry in live.log] == [client]
+
+
+@pytest.mark.thorough
 def test_questions_without_an_answer_can_be_listed(built: Path) -> None:
     with live_server(built, "--log-texts") as live:
         live.post("/search", query="vacines", mode="lexical")

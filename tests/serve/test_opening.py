@@ -143,6 +143,15 @@ def test_an_origin_that_no_browser_sends_is_refused(origin: str) -> None:
         open_served(settings)
 
 
+@pytest.mark.parametrize("address", ["*", "proxy.example", "10.0.0.5/8", ""])
+def test_a_proxy_without_an_address_is_refused(address: str) -> None:
+    settings = ServeSettings(
+        indexes={}, models=["hashing"], tokens=AccessTokens({}), proxies=[address]
+    )
+    with pytest.raises(ConfigError, match=r"is no address or network of a proxy: .*10\.0\.0\.0/8"):
+        open_served(settings)
+
+
 def test_an_origin_is_read_as_browsers_send_it_and_the_own_host_is_known() -> None:
     settings = ServeSettings(
         indexes={},
