@@ -159,6 +159,14 @@ def problem_of(error: Exception) -> Problem | None:
     if type(error) in _OF_STATES:
         status, retry_s, message = _OF_STATES[type(error)]
         return Problem(status, message, headers={"retry-after": str(retry_s)} if retry_s else {})
+    if isinstance(error, (CorpusError, ConfigError)) and isinstance(error.__cause__, OSError):
+        # A request names no files, so this one is the server's own, such as a copy of its rows.
+        return Problem(
+            503,
+            "A temporary file of the server cannot be written or read, as if its disk were full; "
+            "see the log of the server.",
+            headers={"retry-after": "5"},
+        )
     if isinstance(error, CorpusError) and (row := _ROW.match(str(error))):
         param, message = f"documents[{int(row[1]) - 1}]", row[2]
         if "already indexed with other content" in message:

@@ -286,7 +286,8 @@ def _spool_stdin(owner: object) -> SourceFile:
 
 @contextlib.contextmanager
 def _spool(owner: object, shown: str, suffix: str = "") -> Iterator[BinaryIO]:
-    file = tempfile.NamedTemporaryFile(suffix=suffix)  # noqa: SIM115 (lives as long as its owner)
+    with _named_errors(shown, "a temporary file"):
+        file = tempfile.NamedTemporaryFile(suffix=suffix)  # noqa: SIM115 (lives as long as its owner)
     weakref.finalize(owner, file.close)
     copy = _Copy(cast(BinaryIO, file), shown)
     try:
@@ -305,22 +306,23 @@ class _Copy:
         self._file, self._shown, self.name = file, shown, file.name
 
     def write(self, data: bytes) -> int:
-        with self._named_errors():
+        with _named_errors(self._shown, self.name):
             return self._file.write(data)
 
     def flush(self) -> None:
-        with self._named_errors():
+        with _named_errors(self._shown, self.name):
             self._file.flush()
 
-    @contextlib.contextmanager
-    def _named_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise CorpusError(
-                f"{self._shown}: cannot be copied to {self.name}: {error.strerror}. Set the "
-                "environment variable TMPDIR to a folder with more free space."
-            ) from error
+
+@contextlib.contextmanager
+def _named_errors(shown: str, place: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise CorpusError(
+            f"{shown}: cannot be copied to {place}: {error.strerror}. Set the environment variable "
+            "TMPDIR to a folder with more free space."
+        ) from error
 
 
 def _record_batches(rows: Rows) -> Iterable[pa.RecordBatch] | None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import io
 import itertools
 import os
 import random
 import shutil
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -49,6 +52,48 @@ def card(live: Live, headers: dict[str, str] | None = None) -> dict[str, object]
     [card] = live.ask("GET", "/indexes", headers=headers).json["indexes"]
     assert isinstance(card, dict)
     return card
+
+
+class _Full(io.BytesIO):
+    name = "/full/spool"
+
+    def write(self, data: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def _no_folder(**_: object) -> _Full:
+    raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/full']")
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [(lambda **_: _Full(), "/full/spool: No space"), (_no_folder, "a temporary file: No usable")],
+)
+def test_a_full_temporary_folder_is_no_fault_of_the_request(
+    make: Callable[..., _Full],
+    told: str,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    opened, metrics = Index.open(folder), Metrics()
+    model = ServedEmbedder("hashing", HashingEmbedder(), ServerLimits(), metrics)
+    served = ServedIndex("mine", opened, model, SearchEngine(opened, model), None, metrics)
+    rows = [{"_id": "cheese", "title": "", "text": "Rennet makes milk curdle."}]
+    monkeypatch.setattr(tempfile, "NamedTemporaryFile", make)
+    try:
+        with pytest.raises(Problem, match=r"^A temporary file of the server cannot ") as refused:
+            asyncio.run(served.update(rows, replaces=True))
+        assert (refused.value.status, refused.value.param) == (503, "")
+        assert refused.value.headers == {"retry-after": "5"}
+        assert "/full" not in refused.value.message
+        assert f"mine: rows: cannot be copied to {told}" in capsys.readouterr().err
+        monkeypatch.undo()
+        asyncio.run(served.update(rows, replaces=True))
+        assert opened.get("cheese") is not None
+    finally:
+        served.close()
+        model.queue.close()
 
 
 @pytest.mark.thorough
