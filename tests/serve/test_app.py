@@ -149,6 +149,10 @@ def test_documents_are_read_and_compared(live: Live) -> None:
         assert document["metadata"] == {"year": 1999}
         found = live.ask("GET", f"{prefix}/documents/mill/similar?k=1&where=year%20%3E%202015")
         assert [hit["id"] for hit in found.json["hits"]] == ["vaccines"]
+    ask = "/documents/mill/similar?fields=title,year&sort=-year&offset=1&where=year%20%3E%201000"
+    [hit] = live.ask("GET", ask).json["hits"]
+    assert (hit["id"], hit["title"], hit["text"], hit["rank"]) == ("bread", "Bread", "", 2)
+    assert hit["metadata"] == {"year": 2010}
     assert live.ask("GET", "/documents/none").status == 404
     assert live.ask("GET", "/documents/none/similar").status == 404
     for k in ("0", "x", "1001", "-1", "1e4", "1_0", "%D9%A3"):

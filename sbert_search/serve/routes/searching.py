@@ -364,7 +364,7 @@ OPERATIONS: tuple[AnyOperation, ...] = (
         parameters={
             **_INDEX,
             **_K,
-            "where": "A filter over the metadata.",
+            **{name: declared(SearchOptions)[name].help for name in SIMILAR},
             "group_by": "Column of which each value has one hit, and no value of the document.",
         },
         problems=(404, 413),
