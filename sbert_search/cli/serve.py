@@ -189,6 +189,7 @@ def serve(
         require_packages("serve --mcp", "mcp", ["mcp"])
     if log_texts and not access_log:
         raise ConfigError("--log-texts and --no-access-log exclude each other; leave one out.")
+    from sbert_search.embed.engines.graph import keeping_graphs
     from sbert_search.serve.access_log import AccessLog
     from sbert_search.serve.server import open_socket, run, url_of
     from sbert_search.serve.state import open_served
@@ -223,7 +224,8 @@ def serve(
         served = open_served(settings)
         names = ", ".join([*served.indexes, *(one.name for one in served.models)])
         note(f"Serving {names} at {url_of(bound)}")
-        run(served, [bound], log)
+        with keeping_graphs(served.graphless):
+            run(served, [bound], log)
 
 
 @click.command()
@@ -241,12 +243,14 @@ def mcp(ctx: click.Context, /, **_: object) -> None:
     index is called NAME or, without NAME, like its folder. The command ends when stdin ends.
     """
     require_packages("mcp", "mcp", ("mcp", "starlette", "msgspec"))
+    from sbert_search.embed.engines.graph import keeping_graphs
     from sbert_search.serve import mcp as stdio
     from sbert_search.serve.state import open_served
 
     served = open_served(_settings(ctx, tokens=AccessTokens({})))
     note(f"Offering {', '.join(served.indexes)} over stdin and stdout.")
-    stdio.run(served)
+    with keeping_graphs(served.graphless):
+        stdio.run(served)
 
 
 def _settings(ctx: click.Context, **more: Any) -> ServeSettings:

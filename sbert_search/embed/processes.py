@@ -109,7 +109,7 @@ class _Worker:
 
     def __init__(self, device: str) -> None:
         self._device = device
-        self._pool = ProcessPoolExecutor(1, get_context("spawn"), _begin, (reporting(),))
+        self._pool = ProcessPoolExecutor(1, get_context("spawn"), begin_child, (reporting(),))
 
     def submit(self, work: Callable[..., T], *arguments: object) -> Callable[[], T]:
         """Send a call to the process; return a function that waits for its result."""
@@ -146,8 +146,8 @@ class _Opened(NamedTuple):
 _embedders: list[Embedder] = []  # in a worker process: its one embedder
 
 
-def _begin(parent: Reporting) -> None:
-    """Start a worker: ignore Ctrl-C, which the parent process handles; end when the parent ends."""
+def begin_child(parent: Reporting) -> None:
+    """Ignore Ctrl-C, which the parent process handles, and get SIGTERM when the parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     report_as(parent)
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -157,7 +157,7 @@ def _end_with_parent() -> None:
     parent = parent_process()
     assert parent is not None
     parent.join()
-    os._exit(1)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _open(make: Callable[..., Embedder], options: dict[str, object], sharers: int) -> _Opened:

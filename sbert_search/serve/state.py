@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import re
-from collections.abc import AsyncIterator, Container, Mapping, Sequence
+from collections.abc import AsyncIterator, Container, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -52,6 +52,8 @@ class Served:
     writable: bool = False  # whether clients with a writing token may change indexes
     hosts: Sequence[str] = ()  # that the header Host may name, without ports; (): all hosts
     origins: Sequence[str] = ()  # of web pages that may read answers (CORS)
+    # Folders of models of indexes that torch computes, as a `WarmEmbedder` lacks their graphs.
+    graphless: Sequence[Path] = ()
     proxies: Sequence[str] = ()  # networks of proxies whose X-Forwarded-For is believed
     mcp: bool = False  # whether the tools of the Model Context Protocol are served
     fuzzy: int = 0  # edits of searches that name no number
@@ -252,6 +254,7 @@ def open_served(settings: ServeSettings) -> Served:
         hosts=(*_LOCAL_HOSTS, settings.host, f"[{settings.host}]") if local else (),
         origins=[_origin(text) for text in settings.origins],
         proxies=[_network(text) for text in settings.proxies],
+        graphless=_graphless(indexes.values()) if settings.quick else (),
         mcp=settings.mcp,
         fuzzy=settings.fuzzy,
     )
@@ -297,6 +300,17 @@ def _open_index(
         return served
 
     return ServedIndex(name, index, model, engine(), reranking, metrics, querying, inexact, reopen)
+
+
+def _graphless(indexes: Iterable[ServedIndex]) -> list[Path]:
+    """Return the folders of models of indexes that the native engine computes."""
+    used = {id(one.model): one.model.inner for one in indexes if one.model is not None}
+    opened = [getattr(embedder, "opened", None) for embedder in used.values()]
+    return [
+        one.folder.path
+        for one in opened
+        if one is not None and one.folder is not None and one.engine.name == "native"
+    ]
 
 
 def _origin(text: str) -> str:

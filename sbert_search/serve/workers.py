@@ -22,6 +22,7 @@ from types import FrameType
 
 from sbert_search.base.processor import limit_threads
 from sbert_search.base.progress import Reporting, note, report_as, reporting, warn
+from sbert_search.embed.engines.graph import keeping_graphs
 from sbert_search.errors import ConfigError
 from sbert_search.serve.access_log import AccessLog
 from sbert_search.serve.metrics import Metrics, Sample, Values
@@ -138,7 +139,7 @@ class _Supervisor:
 
     def _start(self, link: Connection, number: int) -> SpawnProcess:
         log = None if self._log is None else replace(self._log, worker=number)
-        arguments = (self._settings, self._bound, log, link, reporting())
+        arguments = (self._settings, self._bound, log, link, reporting(), number)
         process = get_context("spawn").Process(
             target=_work, args=arguments, name=f"worker {number}"
         )
@@ -212,6 +213,7 @@ def _work(
     log: AccessLog | None,
     link: Connection,
     parent: Reporting,
+    number: int,
 ) -> None:
     report_as(parent)
     try:
@@ -232,7 +234,8 @@ def _work(
             with suppress(asyncio.CancelledError):
                 await task
 
-    run(served, [bound], log, beside=exchanging)
+    with keeping_graphs(served.graphless if number == 1 else ()):
+        run(served, [bound], log, beside=exchanging)
 
 
 async def _exchange(link: Connection, names: Sequence[str], metrics: Metrics) -> None:

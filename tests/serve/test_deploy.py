@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from sbert_search.embed.engines.graph import GRAPH, MANIFEST, WEIGHTS
 from sbert_search.serve.access import ServerLimits
-from tests.cli.process import ROOT
+from tests.cli.process import ROOT, environment
 from tests.serve.live import READ, Live, live_server
 
 DEPLOY = ROOT / "docs" / "deploy"
@@ -65,6 +66,17 @@ def test_the_image_installs_extras_that_exist_and_runs_as_a_user() -> None:
     assert found is not None
     assert set(found[1].split(",")) <= set(project["optional-dependencies"])
     assert _steps("USER") == ["search"]
+
+
+@pytest.mark.thorough
+def test_the_image_holds_the_graph_of_its_model(tmp_path: Path) -> None:
+    [export] = [step for step in _steps("RUN") if "Embedder" in step]
+    program, *words = shlex.split(export)
+    assert program == "python"
+    env = {"HOME": str(tmp_path), "XDG_CACHE_HOME": ""}
+    subprocess.run([sys.executable, *words], check=True, env=environment(env), cwd=tmp_path)
+    [graph] = (tmp_path / ".cache/sbert-search/graphs").iterdir()
+    assert {path.name for path in graph.iterdir()} == {GRAPH, WEIGHTS, MANIFEST}
 
 
 def test_the_unit_waits_longer_than_the_server_drains() -> None:

@@ -11,8 +11,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,8 +23,9 @@ import numpy as np
 
 from sbert_search.base import files
 from sbert_search.base.cache import ABANDONED_S, cache_folder, digest_of
+from sbert_search.base.memory import left_in_container, mib
 from sbert_search.base.processor import thread_count
-from sbert_search.base.progress import note, warn
+from sbert_search.base.progress import Reporting, note, reporting, warn
 from sbert_search.embed.engines.protocol import Engine, EngineName, OpenedModel, self_check_texts
 from sbert_search.embed.protocol import TokenizedTexts, Vectors
 from sbert_search.errors import ConfigError, ModelError, install
@@ -37,6 +40,8 @@ if TYPE_CHECKING:
 FORMAT = 2  # increase it with every change of the export, so that older graphs are not used
 GRAPH, WEIGHTS, MANIFEST = "model.onnx", "model.onnx.data", "manifest.json"
 _TOLERANCE = 1e-5  # absolute difference allowed from the native engine in fp32
+_END_S = 5.0  # seconds that an export in another process has to remove its files
+_EXPORT_BYTES, _EXPORT_SHARE = 512 << 20, 4  # memory of an export: these, and so many weights
 _PACKAGES = ("onnxruntime", "onnx", "onnxscript")
 
 
@@ -107,6 +112,66 @@ def keep_graph(folder: ModelFolder) -> None:
         warn(f"The export failed; searches will load torch. {error}")
 
 
+@contextlib.contextmanager
+def keeping_graphs(folders: Sequence[Path]) -> Iterator[None]:
+    """Export the graphs of models in another process, which ends with the context at the latest."""
+    if not folders or not all(map(find_spec, _PACKAGES)):
+        yield
+        return
+    from multiprocessing import get_context  # not for a query
+
+    child = get_context("spawn").Process(target=_keep_graphs, args=(folders, reporting()))
+    try:
+        child.start()
+    except OSError as error:
+        warn(f"The export failed; the next start will load torch. {error}")
+        yield
+        return
+    try:
+        yield
+    finally:
+        child.terminate()  # it then removes what it has written
+        child.join(_END_S)
+        child.kill()
+
+
+def _keep_graphs(folders: Sequence[Path], parent: Reporting) -> None:
+    """Export graphs in a process that must not disturb its parent."""
+    from sbert_search.embed.processes import begin_child
+
+    begin_child(parent)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    os.dup2(2, 1)  # what the parent prints is for other programs
+    os.nice(19)
+    os.environ["OMP_NUM_THREADS"] = "1"  # of torch, which is not loaded yet
+    with contextlib.suppress(OSError):  # if memory runs out, the kernel ends this process first
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+    for path in folders:
+        folder = read_folder(path)
+        if cached_graph(folder) is None and _may_export(folder):
+            keep_graph(folder)
+
+
+def _may_export(folder: ModelFolder) -> bool:
+    """Whether an export would neither repeat one that runs or was killed, nor fill a container.
+
+    Where a container's memory runs out, all of its processes may be ended, again at each start.
+    """
+    path = _graph_folder(_inputs(folder))
+    _remove_abandoned(path)
+    if any(path.parent.glob(f"{path.name}.*")):
+        return False
+    weights = sum(file.stat().st_size for file in folder.path.rglob("*.safetensors"))
+    needed, left = _EXPORT_BYTES + _EXPORT_SHARE * weights, left_in_container()
+    if left is None or needed <= left:
+        return True
+    note(
+        f"{folder.path} is not exported, so the next start will load torch, too: that takes about "
+        f"{mib(needed)}, and the container has {mib(left)} left."
+    )
+    return False
+
+
 def cached_graph(folder: ModelFolder) -> Path | None:
     """Find the graph of a model in the cache; None if it is absent or a checksum differs."""
     inputs = _inputs(folder)
@@ -125,8 +190,6 @@ def make_graph(folder: ModelFolder) -> Path:
     from sbert_search.embed.engines.native import NativeEngine
     from sbert_search.models.bi_encoder import BiEncoder
 
-    model = BiEncoder.from_folder(folder)
-    expected = NativeEngine(model).start(self_check_texts(model.tokenizer))()
     inputs = _inputs(folder)
     path = _graph_folder(inputs)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -134,6 +197,8 @@ def make_graph(folder: ModelFolder) -> Path:
     _remove_abandoned(path)
     files.disk.make_folder(partial)
     try:
+        model = BiEncoder.from_folder(folder)
+        expected = NativeEngine(model).start(self_check_texts(model.tokenizer))()
         export_graph(model, partial / GRAPH, partial / WEIGHTS)
         _require_close(GraphEngine(partial, model.tokenizer), expected)
         hashes = {name: sha256_of(partial / name) for name in (GRAPH, WEIGHTS)}

@@ -6,7 +6,8 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ from sbert_search.embed.engines.graph import (
 from sbert_search.errors import ConfigError, ModelError
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.heads import POOLINGS, Dense, Normalize
-from sbert_search.models.loading.folder import read_folder
+from sbert_search.models.loading.folder import ModelFolder, read_folder
 from tests.models.tiny import TEXTS, tiny_bi_encoder, tiny_encoder, tiny_tokenizer
 from tests.parity.folders import bare
 
@@ -226,3 +227,34 @@ def test_attention_with_relative_positions_has_no_padded_form(tmp_path: Path) ->
     encoder = tiny_encoder(attention_terms=("c2c", "c2p"), relative_positions=4)
     with pytest.raises(ModelError, match=r"supports no attention .*; use engine='native'"):
         PaddedBiEncoder(BiEncoder(encoder, tiny_tokenizer(tmp_path)))
+
+
+def test_an_export_beside_a_server_does_not_fill_its_container(
+    tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    weights = tmp_path / "model" / "model.safetensors"
+    weights.parent.mkdir()
+    weights.write_bytes(bytes(1 << 20))
+    folder = cast(ModelFolder, SimpleNamespace(path=weights.parent))
+    monkeypatch.setattr(graph, "_inputs", lambda _: {})
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for left, expected in ((None, True), (516 << 20, True), ((516 << 20) - 1, False)):
+        monkeypatch.setattr(graph, "left_in_container", lambda left=left: left)
+        assert graph._may_export(folder) is expected
+    assert "that takes about 516 MiB, and the container has 516 MiB left" in capsys.readouterr().err
+
+
+def test_an_export_that_runs_or_was_killed_is_not_repeated_on_the_same_day(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(graph, "_inputs", lambda _: {})
+    monkeypatch.setattr(graph, "left_in_container", lambda: None)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    place = graph._graph_folder({})
+    partial = place.with_name(f"{place.name}.1f")
+    partial.mkdir(parents=True)
+    folder = cast(ModelFolder, SimpleNamespace(path=tmp_path))
+    assert not graph._may_export(folder)
+    os.utime(partial, (0, 0))
+    assert graph._may_export(folder)
+    assert not partial.exists()
