@@ -320,7 +320,8 @@ class PredictedColumns:
                 f"The sources have a column {min(taken)!r}, which a model is to fill; name another "
                 "column for the model, or leave the column out with metadata_fields."
             )
-        return replace(survey, columns={**survey.columns, **self.types})
+        unread = tuple(part for part in survey.unread if part.name not in self.types)
+        return replace(survey, columns={**survey.columns, **self.types}, unread=unread)
 
     def batches(self, batches: Iterator[ReadBatch]) -> Iterator[ReadBatch]:
         """Add the predictions to the documents of each batch."""

@@ -48,6 +48,53 @@ class Outcome(enum.Enum):
     CONFLICT = "conflict"  # the index has the id with other content, which must not be replaced
 
 
+class Classifier:
+    """Says what adding documents would do, given those of an index and earlier accepted ones.
+
+    `classify` may run in another thread than `forget`.
+    """
+
+    def __init__(self, state: Callable[[], Snapshot]) -> None:
+        self._state = state  # returns the newest state
+        # For each id of accepted documents that are not yet committed: the hash of the newest
+        # content, and the number of such documents with this id.
+        self._pending: dict[str, tuple[int, int]] = {}
+        self._guard = threading.Lock()  # guards _pending, which two threads change
+
+    def classify(
+        self,
+        documents: Sequence[Document],
+        mode: Literal["add", "upsert"] = "add",
+        vectors: NDArray[np.float32] | None = None,
+    ) -> list[Outcome]:
+        """Return the outcome of each document; see `IndexWriter.classify`."""
+        contents = ids.hash_contents(documents, vectors).tolist()
+        with self._guard:
+            rows, known = self._state().find([document.doc_id for document in documents])
+            each = zip(documents, contents, rows.tolist(), known.tolist(), strict=True)
+            return [
+                self._classify_one(document.doc_id, content, stored if row >= 0 else None, mode)
+                for document, content, row, stored in each
+            ]
+
+    def forget(self, committed: Sequence[Document]) -> None:
+        """Drop the ids of committed documents, unless newer contents of them are accepted."""
+        with self._guard:
+            for document in committed:
+                content, waiting = self._pending.pop(document.doc_id, (0, 0))
+                if waiting > 1:
+                    self._pending[document.doc_id] = content, waiting - 1
+
+    def _classify_one(self, doc_id: str, content: int, stored: int | None, mode: str) -> Outcome:
+        known, waiting = self._pending.get(doc_id, (stored, 0))
+        if known == content:
+            return Outcome.DUPLICATE
+        if known is not None and mode == "add":
+            return Outcome.CONFLICT
+        self._pending[doc_id] = content, waiting + 1
+        return Outcome.NEW if known is None else Outcome.REPLACE
+
+
 def require_fit(state: Snapshot, columns: Mapping[str, ColumnType], origin: str) -> None:
     """Refuse types of metadata columns, which ``origin`` has, that stored values do not fit."""
     for name, kind in state.columns.items():
@@ -86,11 +133,8 @@ class IndexWriter:
             PartWriter(part, folder, published, snapshot.n_shards)
             for part, folder in zip(snapshot.parts, held.parts, strict=True)
         ]
-        # For each id of documents that `classify` accepted and that are not yet committed: the hash
-        # of the newest content, and the number of such documents with this id.
-        self._pending: dict[str, tuple[int, int]] = {}
+        self._classifier = Classifier(lambda: self.snapshot)
         self._columns = dict(snapshot.columns)
-        self._guard = threading.Lock()  # guards _pending, which two threads change
 
     @property
     def snapshot(self) -> Snapshot:
@@ -126,14 +170,7 @@ class IndexWriter:
         in the order in which documents were classified. Given ``vectors`` (n_docs, dim) belong to
         the content.
         """
-        contents = ids.hash_contents(documents, vectors).tolist()
-        with self._guard:
-            rows, known = self.snapshot.find([document.doc_id for document in documents])
-            each = zip(documents, contents, rows.tolist(), known.tolist(), strict=True)
-            return [
-                self._classify_one(document.doc_id, content, stored if row >= 0 else None, mode)
-                for document, content, row, stored in each
-            ]
+        return self._classifier.classify(documents, mode, vectors)
 
     def commit(
         self,
@@ -168,7 +205,7 @@ class IndexWriter:
         # They do not if unused rows follow it.
         leaves_row = self._shards and cursor and starts_block and documents
         next_row = self.snapshot.manifest.next_row + 1 if leaves_row else 0
-        forget = partial(self._forget, documents)
+        forget = partial(self._classifier.forget, documents)
         with self.together() as writers:
             for number, writer in enumerate(writers):
                 part, part_rows = parts.get(number, (None, None))
@@ -362,20 +399,3 @@ class IndexWriter:
             at = np.flatnonzero(shards[np.asarray(batch.doc_of)] == number)
             parts[number] = batch.take(docs, at), rows[at]
         return parts
-
-    def _classify_one(self, doc_id: str, content: int, stored: int | None, mode: str) -> Outcome:
-        known, waiting = self._pending.get(doc_id, (stored, 0))
-        if known == content:
-            return Outcome.DUPLICATE
-        if known is not None and mode == "add":
-            return Outcome.CONFLICT
-        self._pending[doc_id] = content, waiting + 1
-        return Outcome.NEW if known is None else Outcome.REPLACE
-
-    def _forget(self, committed: Sequence[Document]) -> None:
-        """Drop ids of committed documents from `_pending`, unless newer contents are pending."""
-        with self._guard:
-            for document in committed:
-                content, waiting = self._pending.pop(document.doc_id, (0, 0))
-                if waiting > 1:
-                    self._pending[document.doc_id] = content, waiting - 1

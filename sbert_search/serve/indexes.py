@@ -34,7 +34,7 @@ from sbert_search.serve.metrics import Metrics
 from sbert_search.serve.problems import Problem, problem_of
 from sbert_search.serve.queue import Work
 from sbert_search.serve.reranker import reranking_for
-from sbert_search.text.fields import FieldNames
+from sbert_search.text.fields import DOCUMENT_FIELDS
 
 T = TypeVar("T")
 
@@ -237,11 +237,10 @@ class ServedIndex:
         """
         if self.model is None:
             raise Problem(400, "The index has no model, so it takes no texts.", "index")
-        # The index stores the field names of its source files; rows of a request have others.
-        fields = FieldNames(id="_id", text="text", title="title")
 
+        # The index stores the field names of its source files; rows of a request have others.
         def change() -> IngestReport:
-            options: ReadKeywords = {"fields": fields, "metadata_fields": None}
+            options: ReadKeywords = {"fields": DOCUMENT_FIELDS, "metadata_fields": None}
             options["allow_inexact"] = self.allow_inexact
             if not replaces:
                 return self.index.add(list(rows), model=self.model, **options)

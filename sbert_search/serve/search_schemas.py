@@ -464,6 +464,7 @@ class UpdateResponse(Struct, kw_only=True):
         commit: Number of the commit that holds these documents; each commit has the next number.
         new_columns: Columns that the index had not before; a misspelt one is among them.
         skipped: Ids that the index lacks, with ``skip_unknown``.
+        lost: What replaced documents lost, since no document of the request has it: a message each.
     """
 
     index: str
@@ -473,6 +474,7 @@ class UpdateResponse(Struct, kw_only=True):
     commit: int
     new_columns: list[str]
     skipped: list[str]
+    lost: list[str]
 
 
 class DeleteRequest(Struct, kw_only=True, forbid_unknown_fields=True):

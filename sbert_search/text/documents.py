@@ -9,7 +9,7 @@ import dataclasses
 import hashlib
 import shlex
 from array import array
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -27,6 +27,7 @@ from sbert_search.records import Document
 from sbert_search.text.column_types import ColumnType, parse_type
 from sbert_search.text.columns import Columns, NewColumnError, letter_by_letter
 from sbert_search.text.fields import (
+    DOCUMENT_FIELDS,
     TEXT_FIELDS,
     FieldNames,
     Roles,
@@ -75,6 +76,15 @@ class ReadBatch:
 
 
 @dataclass(frozen=True, slots=True)
+class Unread:
+    """A part of the documents of an index that no row of a source has, or that is not read."""
+
+    kind: Literal["column", "text", "title"]
+    name: str
+    why: str  # such as "No row has the column 'kind'"
+
+
+@dataclass(frozen=True, slots=True)
 class Survey:
     """The result of the first pass over all sources, which checks every row."""
 
@@ -83,7 +93,7 @@ class Survey:
     sha256: str  # of the content of all sources, and of the array of vectors if there is one
     columns: Mapping[str, ColumnType]
     dim: int | None = None  # None: no vectors are given, or all their rows were rejected
-    unseen: Set[str] = frozenset()  # columns and some of the text fields, read from no row
+    unread: tuple[Unread, ...] = ()
 
 
 @dataclass(slots=True)
@@ -180,10 +190,12 @@ class CorpusReader:
         self._numbers = {name for name, kind in kinds.items() if "int64" in kind}
         self._chosen = None if metadata_fields is None else frozenset(metadata_fields)
         self._scanned: dict[str, tuple[int, ...]] = {}  # pages without text of PDF files
-        self._unread: Set[str] = set()  # known columns that are not among the chosen ones
         self._cut: dict[str, tuple[int, ...]] = {}  # and those without their references
         self._bad_files: list[Reject] = []
-        self._unseen: set[str] = set()  # named fields and known columns that no row had so far
+        self._unseen: set[str] = set()  # named fields that no row had so far
+        self._unread: set[str] = set()  # known columns of which no row had metadata so far
+        self._absent: set[str] = set()  # known columns of which no row had a field so far
+        self._has_titles = False  # whether a row had a field of the title
         has_vectors = vectors is not None or self.fields.vector is not None
         self._vectors = VectorReader(vector_rule, vectors) if has_vectors else None
         is_stored = self.fields.vector is not None and self.fields.vector == self._stored.vector
@@ -216,8 +228,8 @@ class CorpusReader:
         """
         self._columns = Columns(self._known, self._widens, self._declared)
         self._unseen = {*self.fields.texts, *(self._chosen or ()), *self._declared}
-        self._unseen |= (self._known or {}).keys()
-        self._unread = (self._known or {}).keys() - (self._chosen or self._known or {})
+        self._unread, self._absent = {*(self._known or ())}, {*(self._known or ())}
+        self._has_titles = False
         self._plans, rows = [], 0
         self._scanned, self._cut, self._bad_files = {}, {}, []
         self._changed_ids.clear()
@@ -245,9 +257,8 @@ class CorpusReader:
             vectors.given.require(rows, vectors.rule)
             sha256 = hashlib.sha256(f"{sha256} {vectors.given.sha256()}".encode()).hexdigest()
         dim = vectors.dim if vectors else None
-        named = {*self.fields.texts}  # if the rows have none of them, another one was detected
-        unseen = self._unseen & {*(self._known or ()), *(named if named - self._unseen else ())}
-        return Survey(rows, rejected, sha256, dict(self._columns.types), dim, unseen)
+        types = dict(self._columns.types)
+        return Survey(rows, rejected, sha256, types, dim, self._unread_parts())
 
     def batches(
         self, *, skip_rows: int = 0, share: Callable[[Document], float] | None = None
@@ -345,6 +356,12 @@ class CorpusReader:
         found = (plan.file.shown for plan in self._plans if plan.roles and plan.roles.id is None)
         return next(found, None)
 
+    @property
+    def text_fields(self) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
+        """The fields of each table, and those of them that are its text."""
+        tables = [plan for plan in self._plans if plan.names and not plan.file.holds_documents]
+        return [(plan.names, plan.roles.text) for plan in tables if plan.roles]
+
     def _roles(self, file: SourceFile, names: list[str]) -> Roles:
         texts = [name for name in self.fields.texts or TEXT_FIELDS if name != self.fields.id]
         lacks_text = not any(name in names for name in texts)
@@ -396,8 +413,7 @@ class CorpusReader:
 
     def _learn(self, row: RawRow, plan: _FilePlan) -> Reject | None:
         assert plan.roles is not None  # set, since the file has a valid row
-        if self._unseen:
-            self._unseen -= row.values.keys() - self._unread
+        self._note_fields(row, plan)
         plan.first_valid = plan.first_valid or row.source
         if plan.roles.id is None and (late := late_id_field(row.values, plan.roles)):
             # The file has an id field after all, so each of its earlier rows lacks the id, and
@@ -412,8 +428,6 @@ class CorpusReader:
         try:
             parts = row_parts(self._with_classes(row), plan.roles, plan.file.name)
             vector = self._vector(parts, plan.first_row + plan.rows - 1)
-            if self._unseen:
-                self._unseen -= parts.metadata.keys()
             self._columns.learn(parts.metadata, typed=row.typed)
             self._before_change(parts.doc_id, row, plan.roles)
         except BadRow as bad:
@@ -421,6 +435,46 @@ class CorpusReader:
         if self._vectors and vector is not None:
             self._vectors.dim = len(vector)
         return None
+
+    def _note_fields(self, row: RawRow, plan: _FilePlan) -> None:
+        """Note which of the fields and columns that are looked for a row has."""
+        names, roles = row.values.keys(), plan.roles
+        assert roles is not None
+        if self._unseen:
+            self._unseen -= names
+        if self._absent:
+            self._absent -= names
+        if self._unread:
+            self._unread -= roles.of_metadata(names)
+        if not self._has_titles and roles.title in names:
+            # A document without a title has an empty one.
+            may_be_empty = not plan.file.holds_documents and self.fields != DOCUMENT_FIELDS
+            self._has_titles = may_be_empty or bool(row.values[roles.title])
+
+    def _unread_parts(self) -> tuple[Unread, ...]:
+        """Return the parts that documents lose which the rows replace."""
+        if self._known is None:
+            return ()
+        own = [plan.roles for plan in self._plans if plan.roles]
+        reads = {name: part for roles in own for name, part in roles.parts.items()}
+        parts = []
+        for name in sorted(self._unread):
+            why = f"No row has the column {name!r}"
+            if self._chosen is not None and name not in self._chosen:
+                why = f"The column {name!r} is not among the metadata fields that are read"
+            elif name not in self._absent and name in reads:
+                why = f"The column {name!r} is read as {reads[name]} and not as metadata"
+            parts.append(Unread("column", name, why))
+        texts = {*self.fields.texts}
+        if lacking := texts & self._unseen if texts - self._unseen else ():
+            parts += [
+                Unread("text", n, f"No row has the text field {n!r}") for n in sorted(lacking)
+            ]
+        if not self._has_titles:
+            title = next((roles.title for roles in own if roles.title), None)
+            why = f"No row has the title field {title!r}" if title else "No field is read as title"
+            parts.append(Unread("title", title or "", why))
+        return tuple(parts)
 
     def _with_classes(self, row: RawRow) -> RawRow:
         """Replace numbers of classes by names, except in columns that hold numbers."""

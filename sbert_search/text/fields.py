@@ -145,6 +145,10 @@ class FieldNames:
         )
 
 
+DOCUMENT_FIELDS = FieldNames(id="_id", text="text", title="title")
+"""The fields of rows that are whole documents, whatever the fields of an index are."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Roles:
     """Names of the fields of one file."""
@@ -155,6 +159,17 @@ class Roles:
     vector: str | None = None
     needs_text: bool = True  # whether a row without title and text is bad
     metadata: frozenset[str] | None = None  # may name fields above, too; None: all others
+
+    @property
+    def parts(self) -> dict[str | None, str]:
+        """What each field is that is no metadata: id, text, title or vector."""
+        texts: dict[str | None, str] = dict.fromkeys(self.text, "text")
+        return {self.vector: "vector", self.title: "title", self.id: "id"} | texts
+
+    def of_metadata(self, names: Collection[str]) -> set[str]:
+        """Return the fields among ``names`` that are metadata."""
+        kept = {*names} - self.parts.keys() if self.metadata is None else self.metadata
+        return {*kept}.intersection(names)
 
     @property
     def own_texts(self) -> tuple[str, ...]:
@@ -186,11 +201,8 @@ def row_parts(row: RawRow, roles: Roles, file_name: str) -> RowParts:
         doc_id = checked_id(values.get(roles.id), roles.id)
     if roles.needs_text and not title and all(is_blank(values, name) for name in roles.own_texts):
         raise BadRow(f"blank document: {_all_blank([roles.title, *roles.own_texts])}")
-    if roles.metadata is None:
-        named = {roles.id, *roles.text, roles.title, roles.vector}
-        metadata = {name: value for name, value in values.items() if name not in named}
-    else:
-        metadata = {name: value for name, value in values.items() if name in roles.metadata}
+    kept = roles.of_metadata(values.keys())
+    metadata = {name: value for name, value in values.items() if name in kept}
     return RowParts(doc_id, title, text, _flat(metadata), vector)
 
 

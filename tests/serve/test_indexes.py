@@ -583,3 +583,25 @@ def test_a_query_model_embeds_the_queries_until_a_migration_drops_it(tmp_path: P
         eventually(lambda: card(live)["model"] == "new")
         assert score() > 0.9999  # by the new model itself
         assert card(live)["query_model"] is None
+
+
+def test_the_answer_to_whole_documents_names_what_others_lost(
+    tmp_path: Path, token_file: Path
+) -> None:
+    folder = tmp_path / "shop.index"
+    rows = [{"_id": n, "text": f"mill {n}", "title": n, "price": 2} for n in "abc"]
+    Index.build(rows, out=folder, model="hashing:24")
+    with live_server(folder, "--token-file", token_file, "--writable") as live:
+        new: list[dict[str, object]] = [{"id": "a", "text": "mill"}, {"id": "b", "text": "mill"}]
+        done = live.ask("PUT", "/documents", {"documents": new}, SENT).json
+        assert (done["replaced"], done["lost"]) == (
+            2,
+            [
+                "No row has the column 'price', so 2 documents lose values.",
+                "No row has the title field 'title', so 2 documents lose titles.",
+            ],
+        )
+        new = [{"id": "c", "text": "mill", "title": "C", "metadata": {"price": 3}}]
+        assert live.ask("PUT", "/documents", {"documents": new}, SENT).json["lost"] == []
+        change = {"documents": [{"id": "c", "text": "mills"}]}
+        assert live.ask("PATCH", "/documents", change, SENT).json["lost"] == []

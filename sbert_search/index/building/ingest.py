@@ -43,6 +43,7 @@ from sbert_search.text.tokens.chunking import AT_BORDERS, Chunking
 Mode = Literal["add", "upsert"]
 FindUnchanged = Callable[[Sequence[Document]], EmbeddedBatch[NDArray[np.int64]] | None]
 """Finds the documents that keep their vectors; see `IndexWriter.unchanged`."""
+NoteReplacing = Callable[[Sequence[Document]], object]
 KeepsPassages = Callable[[Sequence[StoredPassage]], bool]
 
 SHOWN = 5  # largest number of new metadata columns, or of ids, that a message names
@@ -54,17 +55,21 @@ _NEAR = 0.75  # similarity of names from which one may be a misspelt form of the
 _KNOWN_IDS = 1 << 17  # number of first rows whose ids are compared with those of later rows
 
 
-class Sink(Protocol):
-    """Receives embedded documents; `IndexWriter` is one."""
-
-    @property
-    def path(self) -> Path:
-        """The folder or file that is written."""
+class Classifies(Protocol):
+    """Compares documents with those of an index or a file."""
 
     def classify(
         self, documents: Sequence[Document], mode: Mode, vectors: Vectors | None
     ) -> list[Outcome]:
         """Return what adding each document would do, before it is embedded."""
+
+
+class Sink(Classifies, Protocol):
+    """Receives embedded documents; `IndexWriter` is one."""
+
+    @property
+    def path(self) -> Path:
+        """The folder or file that is written."""
 
     def commit(
         self,
@@ -95,6 +100,7 @@ class IngestReport:
         rejects_file: File that lists the rejected rows; None when there are none.
         dry_run: Whether the counts are those of an upsert that was only planned.
         new_columns: Metadata columns that the index had not before, perhaps misspelt ones.
+        lost: What replaced documents lost since no row has it, such as a column: one message each.
 
     Example:
         >>> Index.open("my.index").add([{"_id": "rain", "text": "Rain falls."}]).passages
@@ -111,6 +117,7 @@ class IngestReport:
     rejects_file: Path | None = None
     dry_run: bool = False
     new_columns: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +198,7 @@ def ingest(
     predicted: AddedColumns | None = None,
     embed: EmbedBatches = embed_batches,
     find_unchanged: FindUnchanged | None = None,
+    note_replacing: NoteReplacing = lambda _: None,
 ) -> IngestReport:
     """Write all documents of a source to a sink.
 
@@ -203,7 +211,7 @@ def ingest(
     an id that is already indexed is rejected; ``upsert`` replaces the old content. ``predicted``
     fills metadata columns before documents are compared with those of the sink. ``finish`` is
     called when every row is committed. ``find_unchanged`` finds documents that keep their vectors;
-    None: all are embedded.
+    None: all are embedded. ``note_replacing`` is called with the documents that replace others.
     """
     require_memory()
     started = time.perf_counter()
@@ -217,8 +225,9 @@ def ingest(
         if predicted is not None:
             batches = predicted.batches(batches)
         repeated = dict[str, None]()
+        stop = reader.on_error == "stop"
         steps = _classified(
-            batches, sink, mode, reader.on_error == "stop", advance, find_unchanged, repeated
+            batches, sink, mode, stop, advance, repeated, note_replacing, find_unchanged
         )
         texts_embedded = partial(
             embed,
@@ -258,6 +267,22 @@ def ingest(
         seconds=seconds,
         rejects_file=rejects.path if commits.counts.rejected else None,
     )
+
+
+def planned(
+    reader: CorpusReader,
+    classifier: Classifies,
+    predicted: AddedColumns,
+    note_replacing: NoteReplacing,
+) -> tuple[RowCounts, list[str]]:
+    """Return the outcomes of an upsert, and the ids that several of its rows have."""
+    repeated, counts = dict[str, None](), RowCounts()
+    batches = predicted.batches(reader.batches())
+    for _, step in _classified(
+        batches, classifier, "upsert", True, lambda _: None, repeated, note_replacing
+    ):
+        counts = counts + step.counts
+    return counts, [*repeated]
 
 
 def require_memory() -> None:
@@ -305,12 +330,13 @@ def note_columns(
 
 def _classified(
     batches: Iterator[ReadBatch],
-    sink: Sink,
+    sink: Classifies,
     mode: Mode,
     stop: bool,
     advance: Advance,
-    find_unchanged: FindUnchanged | None,
     repeated: dict[str, None],
+    note_replacing: NoteReplacing,
+    find_unchanged: FindUnchanged | None = None,
 ) -> Iterator[tuple[list[Document], _Step]]:
     """Drop duplicates and conflicts before they are embedded, and count all outcomes.
 
@@ -325,6 +351,8 @@ def _classified(
                 repeated[document.doc_id] = None
             elif len(seen) < _KNOWN_IDS:
                 seen.add(own)
+        if new := [doc for doc, outcome in classified if outcome is Outcome.REPLACE]:
+            note_replacing(new)
         conflicts = [_conflict(doc) for doc, outcome in classified if outcome is Outcome.CONFLICT]
         if conflicts and stop:
             files = any(document.fingerprint is not None for document in batch.documents)

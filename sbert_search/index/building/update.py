@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
-from sbert_search.base.options import if_offered
 from sbert_search.base.progress import warn
 from sbert_search.config import names_of, require_known, unknown_name
 from sbert_search.embed.arguments import CheckedOptions, ModelLike
@@ -39,9 +37,11 @@ from sbert_search.index.building.ingest import (
     ingest,
     listed,
     note_columns,
+    planned,
     require_memory,
     warn_of_repeated,
 )
+from sbert_search.index.building.losses import Losses, warn_of_other_texts
 from sbert_search.index.building.model_check import require_mixable, require_model
 from sbert_search.index.building.parquet import require_recorded_models
 from sbert_search.index.building.settings import (
@@ -61,9 +61,9 @@ from sbert_search.index.building.synced_files import ids_of_files, source_after_
 from sbert_search.index.documents import first_rows
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.ids import hash_contents
-from sbert_search.index.writer import IndexWriter
+from sbert_search.index.writer import Classifier, IndexWriter
 from sbert_search.records import Document, RowCounts
-from sbert_search.text.documents import CorpusReader, Survey
+from sbert_search.text.documents import CorpusReader, Survey, Unread
 from sbert_search.text.formats.rows import printable
 from sbert_search.text.sources import named_read_errors
 from sbert_search.text.spool import Sources
@@ -109,19 +109,19 @@ def update(
         reader = _reader_of(index, settings, sources, given, found)
         surveyed = reader, reader.survey()
     reader, survey = surveyed
+    if index.state.n_docs:
+        warn_of_other_texts(reader, kept)
     predicted = settings.predicted
     survey = predicted.survey(survey, index.state.columns)
     if fields.vector is not None:
         remedy = f"Give vectors that {index.identity.name} made, or the texts without vectors."
         require_recorded_models(reader.paths, fields.vector, index.identity, remedy)
-    of_files = mode == "upsert" and reader.paths and not partial_rows
-    unseen = sorted(survey.unseen) if of_files else []
-    if unseen and settings.new_columns == "error":
-        _require_kept(index.state, reader, settings, survey)
+    unread = survey.unread if mode == "upsert" and not partial_rows else ()
     if dry_run:
-        report = _planned(index, reader, survey, unseen, settings, started)
-        _warn_of_numbered(report, reader)
-        return report
+        return _dry_run(index, reader, survey, unread, settings, started)
+    has_new = survey.columns.keys() - index.state.columns.keys()  # refused later, with near names
+    if unread and settings.new_columns == "error" and not has_new:
+        _planned(index.state, reader, unread, settings)
     embedder = _embedder_of(index, has_vectors, may_embed, model, settings, options)
     with note_resume_on_interrupt(index.store), index.store.writer() as writer:
         index.require_finished()
@@ -132,7 +132,7 @@ def update(
             )
         new_columns = note_columns(writer.snapshot, survey.columns, settings.new_columns)
         writer.add_columns(survey.columns)
-        had = {name: _n_with(writer.snapshot, name) for name in unseen}  # None: a text field
+        losses = Losses(writer.snapshot, unread)
         report = ingest(
             writer,
             reader,
@@ -151,17 +151,15 @@ def update(
                 if partial_rows
                 else cuts_stay(settings, index.read_settings),
             ),
+            note_replacing=losses.add,
         )
-        state = writer.snapshot
-        for name, before in had.items():
-            n = report.counts.replaced if before is None else before - len(_rows_with(state, name))
-            _warn_of_lost(state, settings, name, n)
-    _warn_of_numbered(report, reader)
-    return replace(report, new_columns=new_columns)
+    losses.warn()
+    _warn_of_numbered(report.counts, reader)
+    return replace(report, new_columns=new_columns, lost=losses.messages)
 
 
-def _warn_of_numbered(report: IngestReport, reader: CorpusReader) -> None:
-    if report.counts.replaced and (shown := reader.numbered):
+def _warn_of_numbered(counts: RowCounts, reader: CorpusReader) -> None:
+    if counts.replaced and (shown := reader.numbered):
         warn(
             f"The rows of {shown} have no id, so each replaces the document with its number. If "
             "rows were inserted or deleted, these are other documents. Build the index again, and "
@@ -169,80 +167,43 @@ def _warn_of_numbered(report: IngestReport, reader: CorpusReader) -> None:
         )
 
 
-def _planned(
+def _dry_run(
     index: Index,
     reader: CorpusReader,
     survey: Survey,
-    unseen: Sequence[str],
+    unread: Sequence[Unread],
     settings: ReadSettings,
     started: float,
 ) -> IngestReport:
-    """Report what an upsert would do; ``unseen`` are columns that no row of it has."""
-    state = index.state
-    new_columns = note_columns(state, survey.columns, settings.new_columns)
-    contents, repeated = _contents_of(reader, settings)
+    """Report what an upsert would do; ``unread`` are the parts that no row of it has."""
+    new_columns = note_columns(index.state, survey.columns, settings.new_columns)
+    counts, repeated, losses = _planned(index.state, reader, unread, settings)
     warn_of_repeated(repeated)
-    added, replaced = _differing(state, contents)
-    for name in unseen:
-        _warn_of_lost(state, settings, name, _n_lost(state, name, replaced))
-    n_same = survey.rows - survey.rejected - len(added) - len(replaced)
+    losses.warn()
+    _warn_of_numbered(counts, reader)
     return IngestReport(
-        counts=RowCounts(len(added), len(replaced), n_same, survey.rejected),
+        counts=counts,
         seconds=time.perf_counter() - started,
         dry_run=True,
         new_columns=new_columns,
+        lost=losses.messages,
     )
 
 
-def _require_kept(
-    state: Snapshot, reader: CorpusReader, settings: ReadSettings, survey: Survey
-) -> None:
-    """Refuse rows without a column or text field whose values documents would lose."""
-    if survey.columns.keys() - state.columns.keys():
-        return  # the new columns are refused, with the nearest names
-    _, replaced = _differing(state, _contents_of(reader, settings)[0])
-    for name in sorted(survey.unseen):
-        if n := _n_lost(state, name, replaced):
-            said = _lost(state, settings, name, n)
-            raise CorpusError(f"{said} Such rows are refused, since new_columns is error.")
+def _planned(
+    state: Snapshot, reader: CorpusReader, unread: Sequence[Unread], settings: ReadSettings
+) -> tuple[RowCounts, list[str], Losses]:
+    """Return the outcomes of an upsert, the ids of several of its rows, and what would be lost.
 
-
-def _n_lost(state: Snapshot, name: str, replaced: Sequence[str]) -> int:
-    """Return how many of the replaced documents have values of a field that no row has."""
-    if name not in state.columns:  # a text field
-        return len(replaced)
-    return int(np.isin(state.lookup(replaced), _rows_with(state, name)).sum())
-
-
-def _lost(state: Snapshot, settings: ReadSettings, name: str, n_docs: int) -> str:
-    chosen, lose = settings.metadata_fields, "one document loses"
-    why = f"No row has the column {name!r}"
-    if name not in state.columns:
-        why = f"No row has the text field {name!r}"
-    elif chosen is not None and name not in chosen:
-        why = f"The column {name!r} is not among the metadata fields that are read"
-    return f"{why}, so {f'{n_docs:,} documents lose' if n_docs > 1 else lose} values."
-
-
-def _warn_of_lost(state: Snapshot, settings: ReadSettings, name: str, n_docs: int) -> None:
-    if n_docs:
-        warn(
-            f"{_lost(state, settings, name, n_docs)} "
-            + if_offered(
-                "--partial",
-                "--partial keeps the values of columns that rows lack.",
-                if_offered("--new-columns", "--new-columns error refuses such rows."),
-            )
-        )
-
-
-def _n_with(state: Snapshot, name: str) -> int | None:
-    """Return how many documents have a value of a column; None: it is a field of the text."""
-    return len(_rows_with(state, name)) if name in state.columns else None
-
-
-def _rows_with(state: Snapshot, column: str) -> NDArray[np.int64]:
-    return first_rows(state, {column: {"$exists": True}})
+    If the setting ``new_columns`` says so, losses are refused.
+    """
+    losses = Losses(state, unread)
+    classifier, predicted = Classifier(lambda: state), settings.predicted
+    counts, repeated = planned(reader, classifier, predicted, losses.add)
+    if losses.messages and settings.new_columns == "error":
+        refused = "Such rows are refused, since new_columns is error."
+        raise CorpusError(" ".join([*losses.messages, refused]))
+    return counts, repeated, losses
 
 
 def _reader_of(

@@ -251,6 +251,26 @@ class Segment:
                 values += value.to_pylist()
         return values
 
+    def has_values(self, column: str, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return at which positions a column, such as ``title``, has a value that is not "", (n,).
+
+        A metadata column is named with its prefix.
+        """
+        import pyarrow.compute as pc  # not for searches
+
+        has, step = np.zeros(len(positions), bool), self.batch_rows
+        if column not in columns_of.schema(self.record.columns).names:
+            return has
+        for index in np.unique(positions // step).tolist():
+            values, here = self.batch(index).column(column), positions // step == index
+            with self.corruption_named():
+                values.validate(full=True)
+            known = pc.is_valid(values)
+            if pa.types.is_large_string(values.type):
+                known = pc.and_(known, pc.fill_null(pc.not_equal(values, ""), False))
+            has[here] = known.to_numpy(zero_copy_only=False)[positions[here] % step]
+        return has
+
     def _map_ids(self, index: int) -> IdBatch:
         column = self.batch(index).column("doc_id")
         with self.corruption_named():

@@ -69,7 +69,8 @@ async def _update(
             said = f"{served_index.name} holds no documents with the ids {shown}."
             raise Problem(400, f"{said} Leave them out, or send skip_unknown.", "documents")
         rows = {at: row for at, row in rows.items() if new[at].id not in skipped}
-    counts, added, commit = RowCounts(), list[str](), served_index.commit
+    counts, commit = RowCounts(), served_index.commit
+    added, lost = list[str](), list[str]()
     if rows:
         try:
             report, commit = await served_index.update([*rows.values()], clear, replaces=replaces)
@@ -77,7 +78,7 @@ async def _update(
             if row := _ROW.fullmatch(problem.param):  # counted without those skipped
                 problem.param = f"documents[{[*rows][int(row[1])]}]"
             raise
-        counts, added = report.counts, [*report.new_columns]
+        counts, added, lost = report.counts, [*report.new_columns], [*report.lost]
     return Reply(
         UpdateResponse(
             index=served_index.name,
@@ -87,6 +88,7 @@ async def _update(
             commit=commit,
             new_columns=added,
             skipped=list(skipped),
+            lost=lost,
         )
     )
 

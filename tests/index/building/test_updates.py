@@ -551,3 +551,115 @@ def test_texts_that_are_dates_are_named_with_the_type_to_use(
         SearchEngine(index).search(
             "river", boost=Boost("created", 1.0, "recency", half_life_days=30)
         )
+
+
+def said_by(index: Index, rows: Any, capsys: pytest.CaptureFixture[str], **options: Any) -> str:
+    """Return what a dry run of an upsert and the upsert say, which is the same."""
+    said = list[str]()
+    for dry_run in (True, False):
+        capsys.readouterr()
+        report = index.upsert(rows, dry_run=dry_run, **options)
+        said.append(capsys.readouterr().err)
+        assert all(message in said[-1] for message in report.lost)
+    assert said[0] == said[1]
+    return said[0]
+
+
+def test_titles_that_no_row_has_are_not_lost_in_silence(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rows = [{"_id": name, "text": "a mill", "title": name.upper()} for name in "abc"]
+    index = Index.build([*rows, {"_id": "d", "text": "a river", "title": ""}], model="hashing:24")
+    bare = [{"_id": name, "text": "a mill"} for name in "abd"]
+    lost = "No row has the title field 'title', so 2 documents lose titles."
+    for dry_run in (True, False):
+        with pytest.raises(CorpusError, match=f"{lost} Such rows are refused"):
+            index.upsert(bare, new_columns="error", dry_run=dry_run)
+    assert [document.title for document in index] == ["A", "B", "C", ""]
+    assert said_by(index, bare, capsys).count(lost) == 1
+    assert {document.doc_id: document.title for document in index} == {
+        **dict.fromkeys("abd", ""),
+        "c": "C",
+    }
+    one = "No field is read as title, so one document loses titles."
+    row = {"_id": "c", "title": "C", "text": "a mill"}
+    assert one in said_by(index, [row], capsys, fields=FieldNames(text=("title", "text")))
+
+
+def test_a_column_that_an_update_reads_as_text_or_title_is_not_lost_in_silence(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    row = {"_id": "a", "text": "a mill", "brand": "Velora", "kind": "tool"}
+    index = Index.build([row], model="hashing:24")
+    fields = FieldNames(text=("text", "brand"), title="kind")
+    for dry_run in (True, False):
+        with pytest.raises(CorpusError, match="'brand' is read as text and not as metadata, so"):
+            index.upsert([row], fields=fields, new_columns="error", dry_run=dry_run)
+    said = said_by(index, [row], capsys, fields=fields)
+    assert "'brand' is read as text and not as metadata, so one document loses values." in said
+    assert "'kind' is read as title and not as metadata, so one document loses values." in said
+    assert "text fields of this update are 'text', 'brand', those of the index 'text'" in said
+    fields = FieldNames(text=("brand", "text"), title="kind")
+    kept = said_by(index, [row], capsys, fields=fields, metadata_fields=["brand", "kind"])
+    assert "lose" not in kept
+
+
+def test_other_text_fields_than_those_of_the_index_are_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    row = {"_id": "a", "text": "a mill", "name": "Velora"}
+    index = Index.build([row], model="hashing:24", fields=FieldNames(text=("name", "text")))
+    said = said_by(index, [row], capsys, fields=FieldNames(text="text"))
+    assert "text fields of this update are 'text', those of the index 'name', 'text'" in said
+    assert "name" in index.state.columns
+    for same in ({}, {"fields": FieldNames(text=("name", "text"))}):
+        assert "text fields" not in said_by(index, [row], capsys, **same)
+    index.upsert([{"_id": "a", "price": 3}], partial=True, fields=FieldNames(text="text"))
+    assert "text fields" not in capsys.readouterr().err
+
+
+def test_an_index_with_a_column_called_title_takes_rows_without_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    row = {"_id": "a", "text": "a mill", "title": "Book", "name": "Velora"}
+    fields = FieldNames(title="name")
+    index = Index.build([row, {**row, "_id": "b"}], model="hashing:24", fields=fields)
+    new = [{"_id": "a", "text": "a mill", "name": "Velora"}]
+    said = said_by(index, new, capsys)
+    assert "No row has the column 'title', so one document loses values." in said
+    assert {document.doc_id: document.metadata for document in index} == {
+        "a": {},
+        "b": {"title": "Book"},
+    }
+
+
+def test_a_dry_run_counts_rows_with_one_id_as_the_update_does(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rows, index = shop(3), Index.build(shop(3), model="hashing:24")
+    new = {"_id": "new", "text": "a lamp"}
+    feed = [*dearer(rows[:1]), rows[1], *dearer(rows[:1], 2), rows[0], new, new]
+    feed += [{**new, "text": "two lamps"}, *dearer(rows[1:2]), rows[1]]
+    said = list[str]()
+    for dry_run in (True, False):
+        capsys.readouterr()
+        counts = index.upsert(feed, dry_run=dry_run).counts
+        said.append(capsys.readouterr().err)
+        assert counts == RowCounts(indexed=1, replaced=6, duplicate=2)
+    assert said[0] == said[1]
+
+
+def test_a_file_that_replaces_one_of_another_folder_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("x/a.md", "x/b.md", "y/a.md"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f"The text of {name}.")
+    for first, before in (([tmp_path / "x"], "a.md"), (shop(1), f"{tmp_path}/x/a.md")):
+        index = Index.build(first, model="hashing:24")
+        said_by(index, [tmp_path / "x"], capsys)
+        (tmp_path / "x/b.md").write_text("A new text.")
+        assert "read from other files" not in said_by(index, [tmp_path / "x"], capsys)
+        said = said_by(index, [tmp_path / "y/a.md"], capsys)
+        assert f"documents that were read from other files: a.md (of {before})" in said
+        assert "build an index from a folder that holds both" in said
