@@ -371,7 +371,8 @@ class CorpusReader:
         if file.holds_documents:
             fields = FieldNames(vector=fields.vector)
         if self._embeds and fields.vector not in names:
-            note(f"{file.shown} has no field {fields.vector!r}; a model embeds its texts.")
+            if not self._partial:
+                note(f"{file.shown} has no field {fields.vector!r}; a model embeds its new texts.")
             names, has_vectors = [*names, str(fields.vector)], False
         try:
             roles = fields.resolve(
@@ -492,7 +493,7 @@ class CorpusReader:
             return self._vectors.of_row(number)
         assert self.fields.vector is not None
         if self._embeds and parts.vector is None:
-            if not parts.title and not parts.text:
+            if not (parts.title or parts.text or self._partial):
                 raise BadRow(f"the row has neither a text nor a vector ({self.fields.vector!r})")
             return None
         return self._vectors.of_value(parts.vector, self.fields.vector)

@@ -426,14 +426,14 @@ def _with_stored(batch: EmbeddedBatch[_Step]) -> EmbeddedBatch[_Step]:
 def cuts_stay(settings: ReadSettings, before: ReadSettings) -> KeepsPassages:
     """Return whether stored passages are those that settings make of the same text.
 
-    ``before`` are the settings of the index. Given vectors have no tokens and do not stay.
+    ``before`` are the settings of the index. Given vectors, whose passages have no tokens, stay.
     """
     mode, chunking = settings.on_truncate, settings.chunking(None)
     same = (mode, chunking) == (before.on_truncate, before.chunking(None))
 
     def stay(passages: Sequence[StoredPassage]) -> bool:
-        if not all(passage.n_tokens for passage in passages):
-            return False
+        if not any(passage.n_tokens for passage in passages):
+            return True
         is_cut = any(passage.lost_tokens for passage in passages)
         if len(passages) == 1 and not is_cut:
             most = chunking.tokens if mode == "chunk" else None

@@ -97,13 +97,13 @@ def update(
     has_vectors = given is not None or fields.vector is not None
     if clear and not partial_rows:
         raise ConfigError("clear needs partial=True; whole rows leave the values out.")
-    if partial_rows and has_vectors:
-        raise ConfigError("partial: rows of an index with given vectors must be whole.")
     if not has_vectors:
         require_model(index.identity, index.path)
     kept = index.read_settings.fields
     may_embed = has_vectors and given is None and fields.vector == kept.vector
     may_embed = may_embed and index.identity.is_model  # else each row needs a vector
+    if partial_rows and has_vectors and not may_embed:
+        raise ConfigError("partial: rows of an index with given vectors must be whole.")
     found = partial(_document_of, index, _known(index, clear or {})) if partial_rows else None
     if surveyed is None:
         reader = _reader_of(index, settings, sources, given, found)

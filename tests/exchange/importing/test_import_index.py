@@ -410,3 +410,26 @@ def test_a_damaged_parquet_file_and_an_archive_of_ids_are_named(tmp_path: Path) 
     (tmp_path / "ids.npz").rename(tmp_path / "v.npy.ids.npy")
     with pytest.raises(CorpusError, match=r"an \.npz archive; save the ids with numpy\.save"):
         import_index(tmp_path / "v.npy", tmp_path / "j")
+
+
+@pytest.mark.parametrize("to", ["parquet", "faiss"])
+def test_an_import_with_its_model_is_updated_like_a_built_index(to: Target, tmp_path: Path) -> None:
+    first = Index.build(rows(6), model="hashing:32")
+    export_index(first, to, tmp_path / f"x.{to}")
+    index = import_index(tmp_path / f"x.{to}", model="hashing:32")
+    ids = [document.doc_id for document in index]
+
+    def vectors() -> dict[str, list[float]]:
+        live = index.state.live_rows()
+        return dict(zip(index.state.doc_ids(live), index.state.vectors(live).tolist(), strict=True))
+
+    before = vectors()
+    report = index.upsert([{"_id": ids[0], "price": 3}], partial=True)
+    assert (report.counts.replaced, report.reused, report.passages) == (1, 1, 0)
+    assert vectors() == before
+    found = {document.doc_id: document for document in index}
+    whole = [{"_id": n, "text": d.text, "title": d.title, "stock": 1} for n, d in found.items()]
+    whole[1]["text"] = "another text"
+    report = index.upsert(whole, fields=FieldNames(id="_id"))
+    assert (report.counts.replaced, report.reused, report.passages) == (6, 5, 1)
+    assert [n for n, vector in vectors().items() if vector != before[n]] == [whole[1]["_id"]]

@@ -107,13 +107,24 @@ def test_a_change_of_the_title_or_of_how_texts_are_cut_is_embedded() -> None:
     assert short.upsert(dearer(shop(8, words=5)), chunk_tokens=64, model=UNOPENED).reused == 8
 
 
-def test_a_text_that_had_a_given_vector_is_embedded() -> None:
+def test_a_given_vector_stays_while_the_text_stays() -> None:
     row = {"_id": "a", "text": "a river", "vec": [1.0, 0.0, 0.0, 0.0], "price": 1}
     index = Index.build([row], model="hashing:4", vectors="vec")
-    assert index.upsert([{"_id": "a", "text": "a river", "price": 2}]).passages == 1
-    expected = HashingEmbedder(4).encode_document(["a river"])
+    report = index.upsert([{"_id": "a", "text": "a river", "price": 2}])
+    assert (report.reused, report.passages) == (1, 0)
+    report = index.upsert([{"_id": "a", "price": 3}], partial=True)
+    assert (report.reused, report.passages) == (1, 0)
+    assert index.state.vectors(index.state.live_rows()).tolist() == [row["vec"]]
+    index.upsert([{"_id": "a", "vec": [0.0, 0.0, 1.0, 0.0]}], partial=True)
+    (document,) = index
+    assert (document.text, document.metadata) == ("a river", {"price": 3})
+    assert index.state.vectors(index.state.live_rows()).tolist() == [[0.0, 0.0, 1.0, 0.0]]
+    assert index.upsert([{"_id": "a", "text": "a mill"}], partial=True).passages == 1
+    expected = HashingEmbedder(4).encode_document(["a mill"])
     np.testing.assert_allclose(index.state.vectors(index.state.live_rows()), expected, atol=1e-6)
-    assert index.upsert([{"_id": "a", "text": "a river", "price": 3}]).reused == 1
+    bare = Index.build([row], vectors="vec")
+    with pytest.raises(ConfigError, match="rows of an index with given vectors must be whole"):
+        bare.upsert([{"_id": "a", "price": 3}], partial=True)
 
 
 @pytest.mark.parametrize("n_shards", [None, 2])
