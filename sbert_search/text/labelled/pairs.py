@@ -48,7 +48,7 @@ def read_pairs(
     """Read the pairs of a table file.
 
     Formats are JSON lines, JSON, CSV and TSV, each plain or compressed; Parquet and Arrow. A column
-    that is not named is found by `find_columns`. An integer label becomes its decimal text.
+    that is not named is found by `find_columns`. Integers as texts or labels become decimal text.
     ``need`` names the parts that every pair must have, besides the texts: ``score``, ``label`` or
     both.
     """
@@ -123,11 +123,16 @@ def _pair(
 
 
 def text_of(values: Mapping[str, object], name: str) -> str:
-    """Return the text of a field; raises `BadRow` if it is blank or not a string."""
-    value = values.get(name)
+    """Return the text of a field, or of its integer; raises `BadRow` if there is none."""
+    value = decimal_text(values.get(name))
     if not isinstance(value, str) or not value.strip():
         raise BadRow(f"{name!r} must be a text that is not blank", value)
     return check_text(value, name)
+
+
+def decimal_text(value: object) -> object:
+    """Return an integer, such as a number that is a text in a workbook, as its decimal text."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def _score(
@@ -155,11 +160,9 @@ def finite_number(value: object, name: str) -> float:
 
 
 def _label(values: Mapping[str, object], name: str) -> str | None:
-    value = values.get(name)
+    value = decimal_text(values.get(name))
     if value is None:
         return None
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
     if not isinstance(value, str) or not value.strip():
         raise BadRow(f"{name!r} must be a string or an integer", value)
     return check_text(value, name)
@@ -268,13 +271,15 @@ def read_groups(path: Path, *, texts: str | None = None) -> list[TextGroup]:
 
 
 def _texts_of(values: Mapping[str, object], name: str) -> list[str]:
-    """Return the texts of a field: those of a list, or a single string; [] for null."""
+    """Return the texts of a field: those of a list, or a single text; [] for null."""
     value = values.get(name)
     if value is None:
         return []
     if not isinstance(value, list):
         return [text_of(values, name)]
-    for text in value:
+    texts = []
+    for text in map(decimal_text, value):
         if not isinstance(text, str) or not text.strip():
             raise BadRow(f"{name!r} must be a list of texts that are not blank", text)
-    return [check_text(text, name) for text in value]
+        texts.append(check_text(text, name))
+    return texts

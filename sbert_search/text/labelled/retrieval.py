@@ -18,6 +18,7 @@ import math
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,7 @@ from sbert_search.text.fields import FieldNames, row_parts
 from sbert_search.text.formats.files import Reading
 from sbert_search.text.formats.lines import parse_object, read_text_lines
 from sbert_search.text.formats.rows import BadRow, RawRow, RowLimit, map_rows
+from sbert_search.text.labelled.pairs import decimal_text
 from sbert_search.text.labelled.records import Triplet
 from sbert_search.text.sources import (
     COMPRESSIONS,
@@ -221,6 +223,9 @@ def read_queries(
 
     def add(row: RawRow) -> None:
         nonlocal taken
+        texts = {*roles.text, roles.title}
+        values = {n: decimal_text(v) if n in texts else v for n, v in row.values.items()}
+        row = replace(row, values=values)
         if not any(str(row.values.get(text) or "").strip() for text in roles.text):
             raise BadRow("the query has no text", row.values.get(roles.id or ""))
         parts = row_parts(row, roles, file.name)

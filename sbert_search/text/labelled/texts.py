@@ -10,7 +10,7 @@ from pathlib import Path
 from sbert_search.config import unknown_name
 from sbert_search.errors import CorpusError
 from sbert_search.text.formats.rows import BadRow, RawRow, check_text, map_rows
-from sbert_search.text.labelled.pairs import find_columns, finite_number, text_of
+from sbert_search.text.labelled.pairs import decimal_text, find_columns, finite_number, text_of
 from sbert_search.text.labelled.records import Label, LabelledText
 from sbert_search.text.labelled.records import LabelKind as LabelKind
 from sbert_search.text.sources import classify, read_rows, require_field_names
@@ -132,8 +132,7 @@ def _list(value: object, name: str) -> list[object]:
 
 
 def _class(value: object, name: str) -> str:
-    if isinstance(value, int) and not isinstance(value, bool):
-        value = str(value)
+    value = decimal_text(value)
     if not isinstance(value, str) or not value.strip():
         reason = f"{name!r} must be the name of a class, a string or an integer"
         raise BadRow(reason, value)

@@ -12,7 +12,11 @@ import pytest
 
 from sbert_search import Index
 from sbert_search.errors import CorpusError
+from sbert_search.records import Query
 from sbert_search.text.formats.rows import RawRow
+from sbert_search.text.labelled.pairs import read_pairs
+from sbert_search.text.labelled.retrieval import read_queries
+from sbert_search.text.labelled.texts import read_labelled_texts
 from sbert_search.text.sources import classify, read_rows
 
 
@@ -172,7 +176,7 @@ def test_a_broken_word_document_is_named(tmp_path: Path) -> None:
         Index.build(tmp_path, model="hashing")
 
 
-def _workbook(path: Path, rows: list[list[object]]) -> Path:
+def workbook(path: Path, rows: list[list[object]]) -> Path:
     """Write a workbook of one sheet, whose cells are texts, numbers and flags."""
 
     def cell(value: object) -> str:
@@ -221,7 +225,7 @@ def test_rows_of_a_workbook_keep_their_types(tmp_path: Path) -> None:
         [None] * 6,
         ["b", "Rad", None, 4, datetime(2024, 1, 2), False],
     ]
-    path = _workbook(tmp_path / "faq.xlsx", rows)
+    path = workbook(tmp_path / "faq.xlsx", rows)
     read = list(read_rows(classify(path)))
     assert all(isinstance(row, RawRow) for row in read)
     assert [row.source.rpartition("/")[2] for row in read] == [
@@ -233,6 +237,16 @@ def test_rows_of_a_workbook_keep_their_types(tmp_path: Path) -> None:
     assert [each.doc_id for each in index.documents("Preis > 20 AND n = 3 AND neu")] == ["a"]
     assert [each.doc_id for each in index.documents("seit >= '2025-01-01'")] == ["a"]
     assert "2025-09-15 12:00" in str(index.get("a").metadata["seit"])  # type: ignore[union-attr]
+
+
+def test_numbers_of_a_workbook_are_ids_and_texts_of_labelled_data(tmp_path: Path) -> None:
+    rows: list[list[object]] = [["_id", "text", "positive", "label"], [7.0, 1984.0, "Orwell", 1.0]]
+    path = workbook(tmp_path / "q.xlsx", rows)
+    assert read_queries(path) == [Query("7", "1984")]
+    (pair,) = read_pairs(path, text1="text")
+    assert (pair.text1, pair.text2, pair.label) == ("1984", "Orwell", "1")
+    (labelled,) = read_labelled_texts(path)
+    assert (labelled.text, labelled.label) == ("1984", "1")
 
 
 def test_a_workbook_that_cannot_be_read_is_named(tmp_path: Path) -> None:

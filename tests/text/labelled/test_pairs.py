@@ -60,7 +60,7 @@ def test_labels_and_named_columns(tmp_path: Path) -> None:
         (ROW % 7, "p.jsonl:1: 'score' must be from 0 to 5 (7)"),
         (ROW.replace('"a"', '" "') % 1, "p.jsonl:1: 'sentence1' must be a text that is"),
         (
-            ROW.replace('"a"', "5") % 1,
+            ROW.replace('"a"', "true") % 1,
             "p.jsonl:1: 'sentence1' must be a text that is not blank",
         ),
         (

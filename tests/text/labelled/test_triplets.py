@@ -12,9 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from sbert_search.errors import CorpusError
+from sbert_search.records import Query
+from sbert_search.text.fields import FieldNames
 from sbert_search.text.labelled.pairs import read_groups, read_pairs, read_triplets
 from sbert_search.text.labelled.records import Triplet
-from sbert_search.text.labelled.retrieval import collection_of_pairs
+from sbert_search.text.labelled.retrieval import collection_of_pairs, read_queries
 from sbert_search.text.labelled.texts import read_labelled_texts
 
 
@@ -148,3 +150,20 @@ def test_ids_of_pairs_are_their_numbers() -> None:
         ("1.2", "a baker"),
     ]
     assert qrels == {"1": {"1.1": 1, "3.1": 1}, "2": {"1.2": 1}, "1.2": {"2": 1}}
+
+
+def test_integers_are_texts_of_pairs_triplets_groups_and_queries(tmp_path: Path) -> None:
+    values: dict[str, object] = {"_id": 3, "anchor": 1984, "positive": "Orwell"}
+    values |= {"negative": [451, "a"], "texts": [1, "b"]}
+    json_lines, parquet = tmp_path / "t.jsonl", tmp_path / "t.parquet"
+    json_lines.write_text(json.dumps(values))
+    assert read_triplets(json_lines)[0].negatives == ("451", "a")
+    assert read_groups(json_lines)[0].texts == ("1", "b")
+    pq.write_table(pa.table({"_id": [3], "anchor": [1984], "positive": [12]}), parquet)
+    for path, positive in ((json_lines, "Orwell"), (parquet, "12")):
+        (pair,) = read_pairs(path)
+        assert (pair.text1, pair.text2) == ("1984", positive)
+        assert read_queries(path, fields=FieldNames(text="anchor")) == [Query("3", "1984")]
+    json_lines.write_text('{"anchor": 1.5, "positive": "b"}')
+    with pytest.raises(CorpusError, match=r"'anchor' must be a text that is not blank \(1\.5\)"):
+        read_pairs(json_lines)
