@@ -12,7 +12,7 @@ from typing import Any, Literal, cast, get_args
 from sbert_search.config import unknown_name
 from sbert_search.errors import ConfigError
 from sbert_search.records import MetadataValue, ScalarValue
-from sbert_search.text.formats.rows import BadRow, check_text
+from sbert_search.text.formats.rows import BadRow, as_one_text, check_text, excerpt
 
 ColumnType = Literal[
     "string", "int64", "float64", "bool", "timestamp", "date",
@@ -202,7 +202,10 @@ def as_type(
         moment = parse_value(value, kind)
         if moment is not None:
             return moment
-    wanted = "" if element_type(kind) is None else "; it must be a list, such as []"
+    wanted, inner = "", element_type(kind)
+    if inner is not None:
+        like = [str(value)] if inner == "string" else [value] if inner == own else []
+        wanted = f"; it must be a list, such as {excerpt(like)}"
     raise BadRow(f"column {name!r} is of type {kind}, this value is of type {own}{wanted}", value)
 
 
@@ -244,7 +247,11 @@ def _list_as_type(
         converted = (as_type(item, type_of(item, name), inner, True, name) for item in items)
         texts = (check_text(item, name) if isinstance(item, str) else item for item in converted)
         return cast(MetadataValue, list(texts))
-    raise BadRow(f"column {name!r} is of type {kind}, this value is of type {own}", values)
+    wanted = ""
+    if inner is None and items:
+        like = as_one_text(items) if own == "list[string]" else excerpt(items[0])
+        wanted = f"; it must be one value, such as {like}"
+    raise BadRow(f"column {name!r} is of type {kind}, this value is of type {own}{wanted}", values)
 
 
 def parse_value(text: str, kind: ColumnType) -> ScalarValue | None:

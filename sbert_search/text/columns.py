@@ -240,7 +240,8 @@ class Columns:
         self._unchecked = {  # known columns for which `widens` may yet be called
             name for name, kind in self.types.items() if kind in ("int64", "list[string]")
         }
-        self.mixed: set[str] = set()  # string columns that have lists, as JSON text, and texts
+        # Of each string column with lists, as JSON text, and texts: the value that made it so.
+        self.mixed: dict[str, object] = {}
         self.texts: dict[str, list[str]] = {}  # of new string columns: some, without plain numbers
         self._silent = self._known | named.keys()
         self._untyped: set[str] = set()  # columns with only untyped cells so far
@@ -256,7 +257,7 @@ class Columns:
             kind = self._type_with(name, value, typed and not isinstance(value, Cell))
             before = self.types.get(name, kind)
             if kind == "string" and (isinstance(value, list) or element_type(before)):
-                self.mixed.add(name)
+                self.mixed.setdefault(name, value)
             if kind != self.types.get(name):
                 changed[name] = kind
             if kind in ("int64", "list[int64]") and name not in self._declared:
@@ -280,7 +281,8 @@ class Columns:
         copied = copy.copy(self)
         copied.types = dict(self.types)
         copied.texts = {name: list(texts) for name, texts in self.texts.items()}
-        for name in ("mixed", "_unchecked", "_untyped", "_empty", "_exact_only"):
+        copied.mixed = dict(self.mixed)
+        for name in ("_unchecked", "_untyped", "_empty", "_exact_only"):
             setattr(copied, name, set(getattr(self, name)))
         return copied
 

@@ -38,7 +38,7 @@ from sbert_search.text.fields import (
 )
 from sbert_search.text.formats.files import Reading
 from sbert_search.text.formats.markup import NO_TEXT
-from sbert_search.text.formats.rows import BadRow, RawRow, Reject, RowLimit
+from sbert_search.text.formats.rows import BadRow, RawRow, Reject, RowLimit, as_one_text, excerpt
 from sbert_search.text.sources import (
     Root,
     SourceFile,
@@ -195,6 +195,7 @@ class CorpusReader:
         self._unseen: set[str] = set()  # named fields that no row had so far
         self._unread: set[str] = set()  # known columns of which no row had metadata so far
         self._absent: set[str] = set()  # known columns of which no row had a field so far
+        self._mixed_at: dict[str, str] = {}  # the row of the value in `Columns.mixed`
         self._has_titles = False  # whether a row had a field of the title
         has_vectors = vectors is not None or self.fields.vector is not None
         self._vectors = VectorReader(vector_rule, vectors) if has_vectors else None
@@ -230,6 +231,7 @@ class CorpusReader:
         self._unseen = {*self.fields.texts, *(self._chosen or ()), *self._declared}
         self._unread, self._absent = {*(self._known or ())}, {*(self._known or ())}
         self._has_titles = False
+        self._mixed_at.clear()
         self._plans, rows = [], 0
         self._scanned, self._cut, self._bad_files = {}, {}, []
         self._changed_ids.clear()
@@ -238,17 +240,21 @@ class CorpusReader:
                 self._plans.append(self._survey_file(file, rows, advance))
                 rows += self._plans[-1].rows
         self._report_files()
-        for name in sorted(self._columns.mixed):
-            lists = shlex.quote(f"{name}=list[text]")
-            warn(
-                f"The column {name!r} has lists and single texts, so its lists become JSON text."
-                f"{if_offered('--column-type', f' To keep them: --column-type {lists}.')}"
-            )
+        for name, value in sorted(self._columns.mixed.items()):
+            lists, at = shlex.quote(f"{name}=list[text]"), self._mixed_at[name]
+            remedy = if_offered("--column-type", f" To keep them: --column-type {lists}.")
+            what = f"{at}: the column {name!r} has lists and single texts"
+            if name in (self._known or ()):
+                what = f"{at}: the column {name!r} has single texts in the index, and here a list"
+                text = as_one_text(value if isinstance(value, list) else [value])
+                remedy = f" If one text is meant, pass {text}."
+            warn(f"{what} ({excerpt(value)}), so its lists become JSON text.{remedy}")
         for name, texts in self._columns.texts.items():
             if message := letter_by_letter(name, texts, "compared and sorted"):
                 note(message)
         if not (rows or allow_empty):
             raise CorpusError(f"{self._shown}: holds no rows.")
+        self._refuse_letters()
         self._require_seen()
         self._note_ignored()
         rejected = sum(plan.rejected for plan in self._plans)
@@ -389,6 +395,15 @@ class CorpusReader:
         needs_text = roles.needs_text and not self._embeds  # a later row may have a vector
         return dataclasses.replace(roles, metadata=self._chosen, needs_text=needs_text)
 
+    def _refuse_letters(self) -> None:
+        """Refuse the letters of a field's name, in place of the name, as metadata fields."""
+        names = {*(self._known or ()), *self._columns.types}
+        for name in names.union(*(plan.names for plan in self._plans)):
+            if len(name) > 1 and self._chosen == frozenset(name) and not self._chosen & names:
+                raise CorpusError(
+                    f"The metadata fields are the letters of {name!r}; pass the list [{name!r}]."
+                )
+
     def _require_seen(self) -> None:
         # Rows that are added to an index may lack a field that other rows of the index have.
         if self._unseen and self._known is None:
@@ -430,6 +445,8 @@ class CorpusReader:
             parts = row_parts(self._with_classes(row), plan.roles, plan.file.name)
             vector = self._vector(parts, plan.first_row + plan.rows - 1)
             self._columns.learn(parts.metadata, typed=row.typed)
+            for name in self._columns.mixed.keys() - self._mixed_at.keys():
+                self._mixed_at[name] = row.source
             self._before_change(parts.doc_id, row, plan.roles)
         except BadRow as bad:
             return bad.at(row.source)

@@ -11,7 +11,7 @@ from sbert_search.config import unknown_name
 from sbert_search.declared import Bounds
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.text.column_types import as_text
-from sbert_search.text.formats.rows import BadRow, RawRow, check_text, repeated_name
+from sbert_search.text.formats.rows import BadRow, RawRow, as_one_text, check_text, repeated_name
 
 _ID_FIELDS = ("_id", "id", "doc_id", "docid")
 TEXT_FIELDS = ("text", "contents", "content", "body", "passage", "document", "sentence")
@@ -231,8 +231,10 @@ def _text_of(value: object, name: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        kind = type(value).__name__
-        raise BadRow(f"{name!r} is of type {kind}; it must be a string", value)
+        kind, like = type(value).__name__, ""
+        if isinstance(value, list):
+            like = f", such as {as_one_text(value)}"
+        raise BadRow(f"{name!r} is of type {kind}; it must be a string{like}", value)
     return check_text(value, name) if value.strip() else ""
 
 

@@ -410,3 +410,47 @@ def test_updates_read_as_the_build_did(tmp_path: Path) -> None:
     index.add([{"id": "e", "abstract": "No year."}])
     with pytest.raises(ConfigError, match="'year' is declared as string, but it is int64"):
         index.add(csv, column_types={"year": "text"})
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (
+            {"year": [1, 2]},
+            r"'year' is of type int64, .* it must be one value, such as 1 \(\[1, 2\]",
+        ),
+        ({"day": [*"red"]}, r"'day' is of type bool, .* it must be one value, such as 'red' \("),
+        (
+            {"tags": "x"},
+            r"'tags' is of type list\[string\], .* must be a list, such as \['x'\] \('x'",
+        ),
+        ({"tags": 5}, r"'tags' is of type list\[string\], .* must be a list, such as \['5'\] \(5"),
+        ({"text": [*"mill"]}, r"'text' is of type list; it must be a string, such as 'mill' \(\["),
+        ({"title": ["a", "bc"]}, r"'title' is of type list; it must be a string, such as 'a bc' "),
+    ],
+)
+def test_lists_and_single_values_in_place_of_each_other_name_row_column_value_and_remedy(
+    row: dict[str, object], message: str
+) -> None:
+    first = {"_id": "a", "text": "t", "year": 1, "tags": ["x"], "kind": "k", "day": True}
+    index = Index.build([first], model="hashing:4")
+    with pytest.raises(CorpusError, match=f"rows:2: .*{message}.*on_error='skip'"):
+        index.upsert([first, {**first, "_id": "b", **row}])
+
+
+def test_a_list_in_a_column_of_texts_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    first = {"_id": "a", "text": "t", "kind": "k"}
+    index = Index.build([first], model="hashing:4")
+    index.upsert([first, {**first, "_id": "b", "kind": [*"red"]}])
+    said = capsys.readouterr().err
+    assert "rows:2: the column 'kind' has single texts in the index, and here a list (['r'," in said
+    assert "JSON text. If one text is meant, pass 'red'." in said
+    for names in ([*"kind"], tuple("kind")):
+        with pytest.raises(CorpusError, match=r"the letters of 'kind'; pass the list \['kind'\]"):
+            index.upsert([first], metadata_fields=names)
+    with pytest.raises(CorpusError, match="the letters of 'kind'"):
+        Index.build([first], model="hashing:4", metadata_fields=[*"kind"])
+    letters = [{"_id": "a", "text": "t", "k": 1, "i": 1, "n": 1, "d": 1, "kind": 1}]
+    assert set(
+        Index.build(letters, model="hashing:4", metadata_fields=[*"kind"]).state.columns
+    ) == {*"kind"}

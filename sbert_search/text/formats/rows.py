@@ -154,6 +154,12 @@ def excerpt(value: object) -> str:
     return shown if len(shown) <= _EXCERPT_CHARS else shown[: _EXCERPT_CHARS - 3] + "..."
 
 
+def as_one_text(values: Sequence[object]) -> str:
+    """Return an example of one text for messages on a list: its letters joined, or its texts."""
+    texts = [str(value) for value in values if value is not None]
+    return excerpt(("" if all(len(text) == 1 for text in texts) else " ").join(texts))
+
+
 def printable(path: str | os.PathLike[str]) -> str:
     """Return a path as valid Unicode; undecodable bytes become backslash escapes."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
