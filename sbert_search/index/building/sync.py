@@ -62,6 +62,10 @@ from sbert_search.text.sources import TABLES, SourceFile, files_of, path_below
 COMMIT_ROWS = 1024  # documents of a block, which are committed together
 
 TAKEN = "a document of another source has this id; rename the file or delete that document"
+KNOWN = (
+    "the index read this file by add or upsert, before its folder was synced, so a sync leaves its "
+    "document alone; delete the document (`index delete`), then sync again"
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -139,7 +143,8 @@ def require_place(folder: Path, root: Path | None, settings: ReadSettings) -> So
         why = "does not lie in that folder" if folder.exists() else "does not exist"
         raise IndexStoreError(
             f"The index holds files of {root}, and {folder} {why}. If the folder was moved here, "
-            "pass --moved. Else make another index for it, or sync a folder that holds both."
+            "pass --moved. To sync it too, pass a folder that holds both with --moved; then the "
+            "ids of the files become paths in that folder. Or make another index for it."
         )
     name = "" if below == "." else below
     shown = printable(folder)
@@ -403,7 +408,9 @@ class _Changes:
 
     def _not_read(self) -> dict[str, str]:
         """Return, by path, why a file or folder was not parsed: unreadable, or the id is taken."""
-        return {**self._scan.failed, **dict.fromkeys(self._taken, TAKEN)}
+        root, taken = self._scan.source.root or "", self._stored.taken
+        reasons = {p: KNOWN if taken[p] == f"{root}/{p}" else TAKEN for p in self._taken}
+        return {**self._scan.failed, **reasons}
 
     def _holds(self, path: str) -> bool:
         """Whether the index holds documents of a file, or of files of a folder."""

@@ -32,8 +32,9 @@ class StoredFiles:
     contents: dict[str, dict[str, int]] = field(default_factory=dict)
     updated: set[str] = field(default_factory=set)  # paths whose documents partial updates changed
     # Paths of files in the folder that are also ids of documents from other sources; the files must
-    # not replace these documents.
-    taken: set[str] = field(default_factory=set)
+    # not replace these documents. With the column `PATH` of the document, which is an absolute path
+    # if it was read from a file before the folder became the root.
+    taken: dict[str, str | None] = field(default_factory=dict)
 
 
 def stored_files(snapshot: Snapshot, below: str, wanted: Collection[str]) -> StoredFiles:
@@ -51,7 +52,7 @@ def stored_files(snapshot: Snapshot, below: str, wanted: Collection[str]) -> Sto
     for doc_id, path, source, content in _documents(snapshot):
         whole = doc_id.partition(PAGE_MARK)[0]  # wrong if the file's own name contains the mark
         if path is None or not _is_of_file(doc_id, path, source):
-            found.taken.update(each for each in (whole, doc_id) if each in wanted)
+            found.taken.update({each: path for each in (whole, doc_id) if each in wanted})
         elif not below or path.startswith(f"{below}/"):
             mark = _MARK.search(source)
             found.contents.setdefault(path, {})[doc_id] = int(mark[1], 16) if mark else content

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from sbert_search.base.progress import warn
+from sbert_search.base.progress import note, warn
 from sbert_search.config import names_of, require_known, unknown_name
 from sbert_search.embed.arguments import CheckedOptions, ModelLike
 from sbert_search.embed.delegation import LazyEmbedder
@@ -367,6 +367,12 @@ def sync(
     started = time.perf_counter()
     scan = scan_folder(require_place(folder, None if moved else index.root, settings))
     require_files(scan, allow_empty=allow_empty)
+    if index.root is None and (n_docs := len(index)):
+        note(
+            f"{scan.source.shown} becomes the folder of {index.path}: paths in it are the ids of "
+            f"its files, and later syncs take it or a folder below it. {n_docs:,} documents of "
+            "other sources stay."
+        )
     report = sync_folder(
         index.store,
         scan,

@@ -16,7 +16,7 @@ from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.embed.protocol import TokenizedTexts, Vectors
 from sbert_search.errors import ConfigError, CorpusError, IndexLocked, IndexStoreError
 from sbert_search.index.building import ingest
-from sbert_search.index.building.sync import TAKEN, SyncReport
+from sbert_search.index.building.sync import KNOWN, TAKEN, SyncReport
 from sbert_search.index.index import Index
 from sbert_search.records import RowCounts
 from sbert_search.text.documents import FieldNames
@@ -496,3 +496,31 @@ def test_what_partial_updates_changed_survives_upkeep(notes: Path, n_shards: int
     assert index.upsert(notes, partial=True, model=UNOPENED).counts.replaced == 2
     assert years(index) == {"a.md", "sub/b.txt"}
     assert done(index.sync(notes, model="none")) == (set(), set(), set(), 4)
+
+
+def test_a_first_sync_says_which_folder_is_followed_and_what_stays(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("x/a.md", "x/b.md", "y/a.md"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f"The text of {name}.")
+    index = Index.build([{"_id": "r", "text": "a row"}], model="hashing:4", out=tmp_path / "i")
+    index.upsert(tmp_path / "x/a.md")
+    for dry_run in (True, False):
+        capsys.readouterr()
+        report = index.sync(tmp_path / "x", dry_run=dry_run)
+        said = capsys.readouterr().err
+        assert f"x becomes the folder of {tmp_path}/i: paths in it are the ids" in said
+        assert "2 documents of other sources stay." in said
+        assert (report.added, report.failed) == (("b.md",), {"a.md": KNOWN})
+    index.delete("a.md")
+    capsys.readouterr()
+    assert index.sync(tmp_path / "x").added == ("a.md",)
+    assert "becomes the folder" not in capsys.readouterr().err
+    with pytest.raises(IndexStoreError, match="a folder that holds both with moved=True; then"):
+        index.sync(tmp_path / "y")
+    (tmp_path / "both").mkdir()
+    for name in "xy":
+        (tmp_path / name).rename(tmp_path / "both" / name)
+    assert index.sync(tmp_path / "both", moved=True).changes == 5
+    assert {each.doc_id for each in index} == {"r", "x/a.md", "x/b.md", "y/a.md"}
