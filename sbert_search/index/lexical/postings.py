@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from sbert_search.index.storage.transaction import Transaction
 
 
-MERGE_POSTINGS = 1 << 21  # approximate number of postings that a merge holds at a time
+MERGE_POSTINGS = 1 << 20  # approximate number of postings that a merge holds at a time
 NO_TERM = np.uint64(2**64 - 1)  # end mark after the last hash
 MAX_COUNT_BITS = 16  # of the 32 bits of a posting
 
