@@ -58,7 +58,7 @@ SAMPLED_UP_TO = 1 << 13  # of the rarest term; with more, choosing hardly pays
 LONG_FROM = 1 << 12  # of a term that is kept as a `LongTerm`
 BLOCK = 16  # a power of two
 
-FEW = 64  # documents of a segment for each pair: with more, no array of all documents is made
+FEW = 32  # documents of a segment for each pair: with more, no array of all documents is made
 SAMPLE = 64  # documents that are scored first
 _ROUNDED = 1 - 1e-9  # sums of the same gains in another order differ by less
 
@@ -336,7 +336,7 @@ class _Lists:
         docs, gains = _all_gains(self._weights, self._postings, self._by_term, self._norms)
         order = docs.argsort(kind="stable")  # adds up in the order of the terms, as `_scores`
         docs = docs[order]
-        is_new = np.diff(docs, prepend=-1) > 0
+        is_new = _is_new(docs)
         score = np.bincount(is_new.cumsum() - 1, gains[order])
         return docs[is_new], np.asarray(score, np.float64)
 
@@ -380,7 +380,7 @@ class _Lists:
         found = np.concatenate(seen)
         found = found[total[found] >= floor - rest[n_needed]]
         found = np.sort(found if live is None else found[live[found]])
-        found = found[np.diff(found, prepend=-1) > 0]  # a document is seen once for each term
+        found = found[_is_new(found)]  # a document is seen once for each term
         score, norms, known = total[found], self._norms[found], {}
         for at, more in zip(order[n_needed:], rest[n_needed + 1 :], strict=True):
             known[at] = self._gains_of(at, found, norms)
@@ -443,6 +443,13 @@ class _Lists:
                 if len(docs) >= k:
                     return _kth_best(total[docs], k)
         return 0.0
+
+
+def _is_new(docs: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Mark the first of each run of equal documents; `np.diff` would take longer for few."""
+    marks = np.ones(len(docs), bool)
+    np.not_equal(docs[1:], docs[:-1], out=marks[1:])
+    return marks
 
 
 def _kth_best(scores: NDArray[np.float64], k: int) -> float:
