@@ -250,7 +250,8 @@ def _list_as_type(
     wanted = ""
     if inner is None and items:
         like = as_one_text(items) if own == "list[string]" else excerpt(items[0])
-        wanted = f"; it must be one value, such as {like}"
+        lists = f"the index be built with the column type {list_of(kind)}"
+        wanted = f"; it must be one value, such as {like}, or {lists}"
     raise BadRow(f"column {name!r} is of type {kind}, this value is of type {own}{wanted}", values)
 
 

@@ -256,7 +256,8 @@ class Columns:
         for name, value in metadata.items():
             kind = self._type_with(name, value, typed and not isinstance(value, Cell))
             before = self.types.get(name, kind)
-            if kind == "string" and (isinstance(value, list) or element_type(before)):
+            is_mixed = isinstance(value, list) or element_type(before)
+            if kind == "string" and is_mixed and name not in self._declared:
                 self.mixed.setdefault(name, value)
             if kind != self.types.get(name):
                 changed[name] = kind
