@@ -442,7 +442,7 @@ def test_lists_and_single_values_in_place_of_each_other_name_row_column_value_an
 
 
 def test_a_list_in_a_column_of_texts_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    first = {"_id": "a", "text": "t", "kind": "k"}
+    first: dict[str, object] = {"_id": "a", "text": "t", "kind": "k"}
     index = Index.build([first], model="hashing:4")
     index.upsert([first, {**first, "_id": "b", "kind": [*"red"]}])
     said = capsys.readouterr().err

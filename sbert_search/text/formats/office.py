@@ -8,12 +8,15 @@ import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, datetime, time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sbert_search.base.memory import mib
 from sbert_search.errors import CorpusError, install
 from sbert_search.text.formats.lines import header_of
 from sbert_search.text.formats.rows import NO_BUDGET, BadRow, RawRow, Reject, RowLimit
+
+if TYPE_CHECKING:
+    from docx.oxml.xmlchemy import BaseOxmlElement as Element
 
 _INSTALL = install("office")
 
@@ -57,7 +60,7 @@ def read_docx(data: bytes, limit: RowLimit = NO_BUDGET) -> tuple[str, str]:
     return title.replace("\0", ""), text.replace("\0", "")
 
 
-def _table_rows(table: Any) -> Iterator[str]:
+def _table_rows(table: Element) -> Iterator[str]:
     above: dict[int, str] = {}  # by column; a cell over several rows is read in each of them
     for row in table.tr_lst:
         cells, column = dict[int, str](), row.grid_before
@@ -70,13 +73,13 @@ def _table_rows(table: Any) -> Iterator[str]:
             yield " | ".join(cells.values())
 
 
-def _cell_lines(cell: Any) -> Iterator[str]:
+def _cell_lines(cell: Element) -> Iterator[str]:
     for block in cell.inner_content_elements:
         lines = _table_rows(block) if block.tag == f"{_WORD}tbl" else [block.text]
         yield from filter(None, lines)
 
 
-def _show_all(body: Any) -> None:
+def _show_all(body: Element) -> None:
     """Accept tracked changes, and move the text that python-docx would not read to where it does.
 
     It reads paragraphs and tables of the body and of cells, and runs of paragraphs, and nothing
@@ -103,7 +106,7 @@ def _show_all(body: Any) -> None:
             at = int(after.pPr is not None)
             after[at:at] = [own for own in paragraph if own is not paragraph.pPr]
             paragraph.getparent().remove(paragraph)
-    last: dict[Any, Any] = {}  # by the paragraph that anchors text boxes: what follows it
+    last: dict[Element, Element] = {}  # by the paragraph that anchors text boxes: what follows it
     for box in [*body.iter(f"{_WORD}txbxContent")]:
         anchor = next(box.iterancestors(f"{_WORD}p"))
         for block in [*box]:
@@ -111,7 +114,7 @@ def _show_all(body: Any) -> None:
             last[anchor] = block
 
 
-def _remove_deleted(body: Any) -> list[Any]:
+def _remove_deleted(body: Element) -> list[Element]:
     """Remove deleted text; return the paragraphs that a deleted paragraph end joins to the next."""
     joined = []
     for mark in [*body.iter(*_GONE)]:
@@ -127,7 +130,7 @@ def _remove_deleted(body: Any) -> list[Any]:
     return joined
 
 
-def _unwrap(element: Any, shown: Iterable[Any]) -> None:
+def _unwrap(element: Element, shown: Iterable[Element]) -> None:
     """Replace an element by other ones."""
     for one in [*shown]:
         element.addprevious(one)
