@@ -420,7 +420,7 @@ def test_updates_read_as_the_build_did(tmp_path: Path) -> None:
     [
         (
             {"year": [1, 2]},
-            r"'year' is of type int64, .* such as 1, or the index be built with .* list\[int64\] \(\[1, 2\]",
+            r"'year' is of type int64, .* such as 1, or the index .* type list\[int64\] \(\[1, 2\]",
         ),
         ({"day": [*"red"]}, r"'day' is of type bool, .* it must be one value, such as 'red', or "),
         (
