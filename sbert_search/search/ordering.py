@@ -144,8 +144,8 @@ def _check_type(snapshot: Snapshot, boost: Boost) -> None:
             else ("numbers", "float", "float:1.234,56")
         )
         hint = (
-            f" Build the index with --column-type {boost.column}={example}, or with the format of "
-            f"its texts, such as {boost.column}={other}."
+            f" If its texts are {needed}, build the index with --column-type "
+            f"{boost.column}={example}, or with their format, such as {boost.column}={other}."
         )
         raise QueryError(
             f"The column {boost.column!r} is {kind}; a {boost.kind} boost needs a column of "

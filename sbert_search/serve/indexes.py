@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from time import monotonic, perf_counter, time
+from time import monotonic, time
 from typing import TypeVar
 
 from sbert_search.base.progress import note, warn
@@ -97,7 +97,8 @@ class ServedIndex:
         engine = self.reranking if reranks and self.reranking else self.engine
         model = self.querying or self.model  # read with the engine: a migration changes both
         if not queries:
-            return [await self._read(partial(self.engine.search, None, options=options))]
+            with work.searching():
+                return [await self._read(partial(self.engine.search, None, options=options))]
         with self.plain_errors():
             require_queries(queries)
             vectors = None
@@ -106,14 +107,12 @@ class ServedIndex:
                 texts = list(queries) if plain else [parse_query(query).text for query in queries]
                 embedded = await model.embed(texts, work, task="query", param="query")
                 vectors = embedded.vectors
-            started_s = perf_counter()
             try:
-                with reranking_for(work, self.metrics):
+                with work.searching(), reranking_for(work, self.metrics):
                     return await engine.asearch_many(
                         queries, vectors=vectors, options=options, highlight=highlight
                     )
             finally:
-                work.search_s += perf_counter() - started_s
                 self.metrics.searching.observe(work.search_s)
 
     async def similar(
@@ -123,11 +122,8 @@ class ServedIndex:
         for doc_id in (*like, *unlike):
             await self.document(doc_id)
         search = partial(self.engine.similar, like, options.k, unlike=unlike)
-        started_s = perf_counter()
-        try:
+        with work.searching():
             return await self._read(partial(search, **keywords_of(options, OrderKeywords)))
-        finally:
-            work.search_s += perf_counter() - started_s
 
     async def facets(
         self, query: str | None, columns: Sequence[str], options: SearchOptions, n: int = 10

@@ -331,6 +331,15 @@ class Work:
         default_factory=list
     )  # for each query, in a log of texts
 
+    @contextmanager
+    def searching(self) -> Iterator[None]:
+        """Add the time of a search, of facets or of a count."""
+        started_s = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.search_s += time.perf_counter() - started_s
+
     def add(
         self, done: Computed, lengths: NDArray[np.int32], lost: NDArray[np.int32], metrics: Metrics
     ) -> None:

@@ -463,6 +463,7 @@ class UpdateResponse(Struct, kw_only=True):
         duplicate: Number of documents that the index held already.
         commit: Number of the commit that holds these documents; each commit has the next number.
         new_columns: Columns that the index had not before; a misspelt one is among them.
+        changed_columns: The new type of each column of integers that got a float.
         skipped: Ids that the index lacks, with ``skip_unknown``.
         lost: What replaced documents lost, since no document of the request has it: a message each.
     """
@@ -473,6 +474,7 @@ class UpdateResponse(Struct, kw_only=True):
     duplicate: int
     commit: int
     new_columns: list[str]
+    changed_columns: dict[str, str]
     skipped: list[str]
     lost: list[str]
 

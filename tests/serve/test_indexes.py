@@ -377,7 +377,9 @@ def test_a_change_clears_nulls_and_names_unknown_ids_and_new_columns(
         wrong = change({**others, "b": {"price": "word"}}, skip_unknown=True).json["error"]
         assert wrong["param"] == "documents[12]"
         asked = {"sort": ["-price", "sale"], "fields": ["price"]}
-        (result,) = live.ask("POST", "/search", asked, SENT).json["results"]
+        listing = live.ask("POST", "/search", asked, SENT).json
+        assert listing["took_ms"]["search"] > 0  # also without a query
+        (result,) = listing["results"]
         assert [(hit["id"], hit["text"], hit["metadata"]) for hit in result["hits"]] == [
             ("b", "", {"price": 3}),
             ("a", "", {"price": 2}),
@@ -385,6 +387,8 @@ def test_a_change_clears_nulls_and_names_unknown_ids_and_new_columns(
         address = "/search?q=mill&mode=lexical&sort=price,sale&k=1&fields=text"
         (hit,) = live.ask("GET", address, headers=SENT).json["results"][0]["hits"]
         assert (hit["text"], hit["metadata"]) == ("mill a", {})
+        done = change({"b": {"price": 3.5}}).json
+        assert (done["new_columns"], done["changed_columns"]) == ([], {"price": "float64"})
 
 
 @pytest.mark.thorough

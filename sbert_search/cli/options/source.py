@@ -17,7 +17,7 @@ from sbert_search.cli.console import REJECTED_ROWS, emit, say
 from sbert_search.cli.options.shared import F, given, joined, options_of, typed
 from sbert_search.config import names_of, to_mapping
 from sbert_search.declared import declared
-from sbert_search.index.building.settings import ReadSettings
+from sbert_search.index.building.settings import ReadSettings, read_types
 from sbert_search.index.settings import LexicalSettings
 from sbert_search.text.fields import FieldNames
 
@@ -111,7 +111,7 @@ def with_read_options(settings: R, ctx: click.Context) -> R:
         chosen = {name: value for name, value in chosen.items() if name not in sizes}
     chosen |= {name: parse(chosen[name]) for name, parse in _PARSERS.items() if name in chosen}
     fields = changed(settings.fields, FieldNames, chosen)
-    return replace(changed(settings, ReadSettings, chosen), fields=fields)
+    return replace(changed(settings, ReadSettings, read_types(settings, chosen)), fields=fields)
 
 
 def changed(settings: T, of: type, values: Mapping[str, object]) -> T:

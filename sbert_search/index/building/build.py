@@ -196,14 +196,20 @@ def build_index(
             f"are inserted or deleted. If a column ({columns}) identifies a row, name it with "
             f"{worded('--id-field', 'FieldNames(id=...)')}."
         )
+    texts = settings.fields.texts
+    if built is None and len(texts) > 1 and settings.metadata_fields is None:
+        note(
+            f"{listed(texts)} are texts and no columns. To filter, sort or count by one, name it "
+            f"and the other columns in {worded('--metadata-fields', 'metadata_fields')}, too."
+        )
     if settings.on_error == "stop":
         refuse_conflicting_ids(reader)
     predicted = settings.predicted
     survey = predicted.survey(survey)
     settings = replace(settings, predicted_by=predicted.hashes)
     first = islice(reader.batches(), 1)
-    texts = (document.full_text for batch in first for document in batch.documents)
-    settings = in_likely_language(settings, texts)
+    full = (document.full_text for batch in first for document in batch.documents)
+    settings = in_likely_language(settings, full)
     if open_model is not None and settings.fields.vector is not None:
         open_model = partial(_opened_as_recorded, open_model, reader.paths, settings.fields.vector)
 

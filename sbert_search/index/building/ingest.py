@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import compress, groupby
 from pathlib import Path
@@ -100,6 +100,7 @@ class IngestReport:
         rejects_file: File that lists the rejected rows; None when there are none.
         dry_run: Whether the counts are those of an upsert that was only planned.
         new_columns: Metadata columns that the index had not before, perhaps misspelt ones.
+        changed_columns: The new type of each column of integers that got a float.
         lost: What replaced documents lost since no row has it, such as a column: one message each.
 
     Example:
@@ -117,6 +118,7 @@ class IngestReport:
     rejects_file: Path | None = None
     dry_run: bool = False
     new_columns: tuple[str, ...] = ()
+    changed_columns: Mapping[str, str] = field(default_factory=dict)
     lost: tuple[str, ...] = ()
 
 
@@ -304,13 +306,13 @@ def listed(names: Sequence[str]) -> str:
 
 def note_columns(
     state: Snapshot, columns: Mapping[str, ColumnType], new_columns: NewColumns
-) -> tuple[str, ...]:
+) -> tuple[tuple[str, ...], dict[str, str]]:
     """Print notes about the metadata columns that an update adds, or whose type it changes.
 
-    Added columns are returned, or an error if the setting ``new_columns`` says so.
+    Both are returned, or an error if the setting ``new_columns`` refuses added columns.
     """
     if not state.n_docs:
-        return ()
+        return (), {}
     if added := [name for name in columns if name not in state.columns]:
         from difflib import get_close_matches  # takes 20 ms
 
@@ -322,10 +324,12 @@ def note_columns(
         if new_columns == "error":
             raise CorpusError(f"{said} They are refused, since new_columns is error.")
         (warn if any(near.values()) else note)(said)
+    changed = dict[str, str]()
     for name, kind in state.columns.items():
         if (wider := columns.get(name, kind)) != kind:
+            changed[name] = wider
             note(f"The metadata column {name} is {wider} from now on, no longer {kind}.")
-    return tuple(added)
+    return tuple(added), changed
 
 
 def _classified(

@@ -5,7 +5,7 @@ The command line takes its options from here, so this module loads neither NumPy
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypedDict, TypeVar
@@ -293,7 +293,19 @@ def split_keywords(settings: S, keywords: Mapping[str, object]) -> tuple[S, dict
     """Set the fields of settings that keywords name; return settings and other keywords."""
     own = {each.name for each in fields(settings)} & keywords.keys()
     rest = {name: value for name, value in keywords.items() if name not in own}
-    return with_fields(settings, {name: keywords[name] for name in own}), rest
+    values = read_types(settings, {name: keywords[name] for name in own})
+    return with_fields(settings, values), rest
+
+
+def read_types(settings: object, values: dict[str, object]) -> dict[str, object]:
+    """Return new values of settings; types of columns that they do not read any more are left out.
+
+    An index keeps the types with which it was built, and an update may read few of its columns.
+    """
+    names, kept = values.get("metadata_fields"), getattr(settings, "column_types", {})
+    if isinstance(names, Collection) and "column_types" not in values:
+        values["column_types"] = {name: kind for name, kind in kept.items() if name in names}
+    return values
 
 
 def reader_of(settings: ReadSettings, sources: Sources, **more: Any) -> CorpusReader:

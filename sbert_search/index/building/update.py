@@ -130,7 +130,7 @@ def update(
                 f"{index.path} was switched to {index.identity.name} while the vectors were read; "
                 "give vectors of this model."
             )
-        new_columns = note_columns(writer.snapshot, survey.columns, settings.new_columns)
+        new, changed = note_columns(writer.snapshot, survey.columns, settings.new_columns)
         writer.add_columns(survey.columns)
         losses = Losses(writer.snapshot, unread)
         report = ingest(
@@ -155,7 +155,7 @@ def update(
         )
     losses.warn()
     _warn_of_numbered(report.counts, reader)
-    return replace(report, new_columns=new_columns, lost=losses.messages)
+    return replace(report, new_columns=new, changed_columns=changed, lost=losses.messages)
 
 
 def _warn_of_numbered(counts: RowCounts, reader: CorpusReader) -> None:
@@ -176,7 +176,7 @@ def _dry_run(
     started: float,
 ) -> IngestReport:
     """Report what an upsert would do; ``unread`` are the parts that no row of it has."""
-    new_columns = note_columns(index.state, survey.columns, settings.new_columns)
+    new, changed = note_columns(index.state, survey.columns, settings.new_columns)
     counts, repeated, losses = _planned(index.state, reader, unread, settings)
     warn_of_repeated(repeated)
     losses.warn()
@@ -185,7 +185,8 @@ def _dry_run(
         counts=counts,
         seconds=time.perf_counter() - started,
         dry_run=True,
-        new_columns=new_columns,
+        new_columns=new,
+        changed_columns=changed,
         lost=losses.messages,
     )
 

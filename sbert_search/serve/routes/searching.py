@@ -174,11 +174,12 @@ async def answer_search(served: Served, body: AskedSearch, work: Work) -> Search
         queries, options, work, reranks=body.rerank, highlight=body.highlight
     )
     facets: Mapping[str, Facet] = {}
-    if body.facets:
-        facets = await served_index.facets(body.query, body.facets, options)
     total, suggestion = None, None
-    if body.queries is None:
-        total, suggestion = await served_index.about(body.query, options)
+    with work.searching():
+        if body.facets:
+            facets = await served_index.facets(body.query, body.facets, options)
+        if body.queries is None:
+            total, suggestion = await served_index.about(body.query, options)
     results = [
         SearchResult(
             query=query,

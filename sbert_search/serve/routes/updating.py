@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from sbert_search.index.building.ingest import IngestReport
 from sbert_search.records import RowCounts
 from sbert_search.serve.endpoint import AnyOperation, Call, Operation, Reply
 from sbert_search.serve.problems import Problem
@@ -69,8 +70,7 @@ async def _update(
             said = f"{served_index.name} holds no documents with the ids {shown}."
             raise Problem(400, f"{said} Leave them out, or send skip_unknown.", "documents")
         rows = {at: row for at, row in rows.items() if new[at].id not in skipped}
-    counts, commit = RowCounts(), served_index.commit
-    added, lost = list[str](), list[str]()
+    report, commit = IngestReport(counts=RowCounts(), seconds=0), served_index.commit
     if rows:
         try:
             report, commit = await served_index.update([*rows.values()], clear, replaces=replaces)
@@ -78,7 +78,7 @@ async def _update(
             if row := _ROW.fullmatch(problem.param):  # counted without those skipped
                 problem.param = f"documents[{[*rows][int(row[1])]}]"
             raise
-        counts, added, lost = report.counts, [*report.new_columns], [*report.lost]
+    counts = report.counts
     return Reply(
         UpdateResponse(
             index=served_index.name,
@@ -86,9 +86,10 @@ async def _update(
             replaced=counts.replaced,
             duplicate=counts.duplicate,
             commit=commit,
-            new_columns=added,
+            new_columns=list(report.new_columns),
+            changed_columns=dict(report.changed_columns),
             skipped=list(skipped),
-            lost=lost,
+            lost=list(report.lost),
         )
     )
 

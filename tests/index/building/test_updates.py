@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import random
+from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from sbert_search.errors import ConfigError, CorpusError, IndexStoreError, Query
 from sbert_search.index.building import model_check
 from sbert_search.index.settings import IndexSpec
 from sbert_search.records import RowCounts
+from tests.cli.process import sbert_search
 
 WORDS = ["river", "mill", "wheel", "stone", "bread", "moon", "grain", "field", "lamp", "coin"]
 
@@ -466,8 +468,31 @@ def test_a_partial_update_clears_the_columns_that_it_names() -> None:
     with pytest.raises(ConfigError, match="clear needs partial=True"):
         index.upsert([row], clear={"a": ["sale"]})
     report = index.upsert([{"_id": "a", "prcie": 3}], partial=True, metadata_fields=None)
-    assert report.new_columns == ("prcie",)
-    assert index.upsert([{"_id": "a", "prcie": 4}], partial=True).new_columns == ()
+    assert (report.new_columns, report.changed_columns) == (("prcie",), {})
+    report = index.upsert([{"_id": "a", "prcie": 4.5}], partial=True, metadata_fields=None)
+    assert (report.new_columns, report.changed_columns) == ((), {"prcie": "float64"})
+
+
+def test_an_update_need_not_read_the_columns_whose_types_the_index_declares(tmp_path: Path) -> None:
+    rows, out = written(tmp_path / "a.jsonl", [{"_id": "a", "text": "x", "day": "2024-01-31"}]), "i"
+    index = Index.build(rows, out=tmp_path / out, model="hashing:4", column_types={"day": "date"})
+    more = written(tmp_path / "b.jsonl", [{"_id": "a", "brand": "Velora"}])
+    index.upsert(more, partial=True, metadata_fields=["brand"])
+    sbert_search("index", "upsert", tmp_path / out, more, "--partial", "--metadata-fields", "brand")
+    (document,) = Index.open(tmp_path / out)
+    assert document.metadata == {"day": date(2024, 1, 31), "brand": "Velora"}
+    with pytest.raises(ConfigError, match="column_types has 'day', which metadata_fields leaves"):
+        index.upsert(more, partial=True, metadata_fields=["brand"], column_types={"day": "date"})
+
+
+def test_a_build_says_that_fields_of_the_text_are_no_columns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row, fields = {"_id": "a", "about": "x", "brand": "y"}, FieldNames(text=("about", "brand"))
+    Index.build([row], model="hashing:4", fields=fields, metadata_fields=["brand"])
+    assert "no columns" not in capsys.readouterr().err
+    Index.build([row], model="hashing:4", fields=fields)
+    assert "about, brand are texts and no columns. To filter" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
