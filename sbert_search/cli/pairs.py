@@ -6,7 +6,9 @@ import tempfile
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING
 
 import click
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 # comparison grows with the square of the number of rows.
 EXACT_ROWS = 200_000
 _FOR_INDEX = {"sources", "threshold", "top", "as_clusters", "deduplicated", "as_json"}
+_SHOWN = 300  # characters of a text; JSON has the whole
 _BATCH_PAIRS = 1000  # number of pairs whose texts are in memory at the same time
 
 
@@ -179,7 +182,8 @@ def _show_pairs(snapshot: Snapshot, found: Pairs, as_json: bool) -> None:
                 texts = [{"doc_id": each.doc_id, "text": each.full_text} for each in pair]
                 emit({"score": score, "first": texts[0], "second": texts[1]})
             else:
-                lines = (f"    {each.doc_id}  {' '.join(each.full_text.split())}" for each in pair)
+                cut = partial(shorten, width=_SHOWN, placeholder=" ...")
+                lines = (f"    {each.doc_id}  {cut(each.full_text)}" for each in pair)
                 say("\n".join([f"{score:.4f}", *lines]))
 
 

@@ -185,13 +185,14 @@ def _qrels_in(index: Index, pairs: Sequence[Triplet], queries: Sequence[Query]) 
         for text in (document.text, document.full_text):
             if (known := folded.get(fold_case_and_space(text))) is not None:
                 found.setdefault(known, document.doc_id)
-    for pair in pairs:
-        if pair.positive not in found:
-            raise EvaluationError(
-                f"{pair.source}: {excerpt(pair.positive)} is neither the text nor the id of a "
-                f"document of {index.path}; add it to the index, or evaluate the model without an "
-                "index."
-            )
+    if not found:
+        pair = pairs[0]
+        raise EvaluationError(
+            f"{pair.source}: {excerpt(pair.positive)} is neither the text nor the id of a document "
+            f"of {index.path}, nor is another positive; name the pairs of this index, or evaluate "
+            "the model without an index."
+        )
+    found |= {text: text for text in wanted - found.keys()}  # an absent id, of which is warned
     ids = {query.text: query.query_id for query in queries}
     qrels: dict[str, dict[str, int]] = {query.query_id: {} for query in queries}
     for pair in pairs:
@@ -372,14 +373,17 @@ class FusionChoice:
     folds: tuple[str, ...]  # for each fold, the fusion that is best on the other folds
 
 
-def judged_queries(data: Path, index: Index, split: str) -> tuple[list[Query], Qrels]:
+def judged_queries(
+    data: Path, index: Index, split: str, encoding: str | None = None
+) -> tuple[list[Query], Qrels]:
     """Read the judged queries of a BEIR folder, or of a file of pairs over an index's documents."""
     if data.is_file():
-        pairs = read_triplets(data, allow_pairs=True)
+        pairs = read_triplets(data, allow_pairs=True, encoding=encoding)
         _, queries, _ = collection_of_pairs(pairs)
         return queries, _qrels_in(index, pairs, queries)
     qrels = read_qrels(data, split)
-    return [query for query in read_queries(data) if query.query_id in qrels], qrels
+    queries = read_queries(data, encoding=encoding)
+    return [query for query in queries if query.query_id in qrels], qrels
 
 
 def name_of(fusion: Fusion) -> str:
@@ -397,10 +401,12 @@ def choose_fusion(
     measure: str = "nDCG@10",
     folds: int = 5,
     seed: int = 0,
+    group_by: str | None = None,
 ) -> FusionChoice:
     """Compare fusions by cross-validation; dense and lexical search run only once for each query.
 
-    Do not pass the queries of a test set, whose scores would then be too high.
+    Do not pass the queries of a test set, whose scores would then be too high. With ``group_by``,
+    the judgements are of values of this column.
     """
     if len(queries) < 2:
         raise EvaluationError(
@@ -414,7 +420,14 @@ def choose_fusion(
         if query.query_id not in qrels:
             raise EvaluationError(f"The query {query.query_id!r} has no judgements; leave it out.")
     score_run({}, {}, [measure])  # an unknown metric is refused before the searches
-    scores = _scores(index, embedder, queries, qrels, measure)  # (n_candidates, n_queries)
+    _warn_of_absent(index, qrels, SearchOptions(group_by=group_by))
+    # (n_candidates, n_queries)
+    scores = _scores(index, embedder, queries, qrels, measure, group_by)
+    if not scores.any():
+        raise EvaluationError(
+            "No fusion finds a relevant document for any query, so none can be chosen. Name the "
+            "judgements of this index."
+        )
     fold = np.random.default_rng(seed).permutation(len(queries)) % folds
     best = [int(scores[:, fold != f].mean(axis=1).argmax()) for f in range(folds)]
     names = [name_of(fusion) for fusion in CANDIDATES]
@@ -431,11 +444,16 @@ def choose_fusion(
 
 
 def _scores(
-    index: Index, embedder: TextEmbedder, queries: Sequence[Query], qrels: Qrels, measure: str
+    index: Index,
+    embedder: TextEmbedder,
+    queries: Sequence[Query],
+    qrels: Qrels,
+    measure: str,
+    group_by: str | None,
 ) -> np.ndarray:
     """Compute the score of each query with each fusion, (n_candidates, n_queries)."""
     snapshot, depth = index.state, Fusion().depth
-    own = own_documents(index, queries, qrels)
+    own = own_documents(index, queries, qrels, None if group_by is None else False)
     texts = [query.text for query in queries]
     found = list(candidates_of(snapshot, texts, embedder.encode_query(texts), depth))
     values = []
@@ -443,8 +461,9 @@ def _scores(
         run = {}
         for query, candidates in zip(queries, found, strict=True):
             ranking = fuse(candidates, fusion)
-            ids = snapshot.doc_ids(ranking.docs)
-            run[query.query_id] = {doc_id: -float(rank) for rank, doc_id in enumerate(ids)}
+            ranked = enumerate(ids_of(snapshot, ranking.docs, group_by))
+            # The first document of a group counts.
+            run[query.query_id] = {name: -float(rank) for rank, name in reversed([*ranked])}
         per_query = score_run(without_own(run, own), qrels, [measure])[measure]
         values.append([per_query[query.query_id] for query in queries])
     return np.array(values)

@@ -11,7 +11,7 @@ from pathlib import Path
 import xxhash
 
 from sbert_search.base.files import replace_file
-from sbert_search.base.progress import note
+from sbert_search.base.progress import note, warn
 from sbert_search.embed.embedder import Embedder
 from sbert_search.errors import CheckpointError, ConfigError, CorpusError
 from sbert_search.evaluate.comparison import Comparison, compare
@@ -119,6 +119,12 @@ def fine_tune(
     folder = Path(out)
     with rows_file(pairs) as file:
         rows = read_triplets(file, allow_pairs=True)
+    ids = [row.positive for row in rows if row.positive.isascii() and " " not in row.positive]
+    if len(ids) == len(rows) > 1:
+        warn(
+            f"No positive has a blank, such as {ids[0]!r}. Positives are texts here: if "
+            "these are ids, put the texts of their documents in their place."
+        )
     train, held = _split(rows, held_out)
     files = {name: folder / DATA / f"{name}.jsonl" for name in ("train", "held-out")}
     named = {"model": model, "epochs": epochs, "batch_size": batch_size, "lr": lr}

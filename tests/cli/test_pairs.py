@@ -46,6 +46,9 @@ def test_the_best_pair_is_shown_for_people(texts: Path) -> None:
     score, first, second = done.out.splitlines()
     assert score == "1.0000"
     assert sorted(first.split()[1:]) == sorted(second.split()[1:])
+    texts.write_text(f"{'mill ' * 90}\n{'mill ' * 91}\n")
+    long = sbert_search("pairs", texts, "--model", "hashing", "--top", "1")
+    assert [len(line) for line in long.out.splitlines()[1:]] == [315, 315]  # ids and 300 characters
 
 
 def test_only_the_first_of_close_documents_is_written(texts: Path, tmp_path: Path) -> None:

@@ -94,6 +94,17 @@ def test_a_migration_says_that_query_models_are_not_used_any_more(path: Path) ->
     assert not sbert_search("index", "query-model", path).out
 
 
+def test_wrong_queries_are_refused_before_a_migration(path: Path, tmp_path: Path) -> None:
+    queries = tmp_path / "queries.jsonl"
+    queries.write_text("{bad\n")
+    line = ("index", "migrate", path, "--model", path.parent / "other", "--judge", queries)
+    done = sbert_search(*line)
+    assert (done.code, "queries.jsonl:1: broken JSON" in done.err) == (1, True)
+    assert Index.open(path).info().migrating_to == ""
+    queries.write_text('{"_id": "q", "text": "a"}\n')
+    assert "Searched in mode hybrid:" in sbert_search(*line).out
+
+
 def test_options_without_effect_are_refused(path: Path) -> None:
     for line in (["--name", "x"], ["x", "--remove"], ["x", "--qrels", path / "MANIFEST.json"]):
         done = sbert_search("index", "query-model", path, *line)

@@ -83,6 +83,8 @@ def test_wrong_settings_and_queries_are_refused_before_any_search(data: Path) ->
         choose_fusion(index, Unasked(), queries[:1], qrels)
     with pytest.raises(EvaluationError, match="'ndcg10' is not a metric"):
         choose_fusion(index, Unasked(), queries, qrels, measure="ndcg10")
+    with pytest.raises(EvaluationError, match="No fusion finds a relevant document"):
+        choose_fusion(index, HashingEmbedder(), queries, {q.query_id: {"x": 1} for q in queries})
     with pytest.raises(EvaluationError, match="The query 'new' has no judgements"):
         choose_fusion(index, Unasked(), [*queries, Query("new", "x")], qrels)
 
@@ -116,3 +118,21 @@ def test_the_command_reads_pairs_as_it_reads_a_folder(data: Path, tmp_path: Path
         1,
         True,
     )
+
+
+def test_judgements_may_name_groups(tmp_path: Path) -> None:
+    rows = [
+        {"_id": f"d{n}", "text": f"word{n // 2} name{n}", "paper": f"p{n // 2}"} for n in range(40)
+    ]
+    Index.build(rows, out=tmp_path / "i", model=HashingEmbedder())
+    (tmp_path / "qrels").mkdir()
+    judged = "".join(f"q{n}\tp{n}\t1\n" for n in range(20))
+    (tmp_path / "qrels" / "train.tsv").write_text("query-id\tcorpus-id\tscore\n" + judged)
+    asked = [{"_id": f"q{n}", "text": f"word{n}"} for n in range(20)]
+    (tmp_path / "queries.jsonl").write_text("".join(json.dumps(one) + "\n" for one in asked))
+    line = ("eval", "fusion", tmp_path / "i", tmp_path, "--json")
+    (record,) = sbert_search(*line, "--group-by", "paper").records
+    assert record["scores"]["weighted, dense 0"] == 1.0  # both pages of a paper count as its first
+    done = sbert_search(*line)
+    assert "20 of 20 queries have relevant documents that are not in the index" in done.err
+    assert (done.code, "No fusion finds a relevant document" in done.err) == (1, True)

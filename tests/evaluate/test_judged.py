@@ -79,7 +79,7 @@ def test_a_query_that_is_a_document_too_does_not_find_itself() -> None:
     assert evaluate("hashing", rows).main_score == 1.0
 
 
-def test_an_engine_is_measured_on_its_own_index() -> None:
+def test_an_engine_is_measured_on_its_own_index(capsys: pytest.CaptureFixture[str]) -> None:
     texts = [pair["positive"] for pair in PAIRS]
     index = Index.from_texts([*texts, "why do bees dance", "moon and tides"], model="hashing")
     found = evaluate(SearchEngine(index), PAIRS)
@@ -87,8 +87,12 @@ def test_an_engine_is_measured_on_its_own_index() -> None:
     assert found.per_item["nDCG@10"]["1"] < 1.0  # the other document has the words of the query
     by_id = [{"query": "why do bees dance", "positive": "4"}]
     assert evaluate(index, by_id).main_score == 1.0
+    gone = {"query": "bees", "positive": "gone"}
     with pytest.raises(EvaluationError, match=r"'gone' is neither the text nor the id"):
-        evaluate(index, [{"query": "bees", "positive": "gone"}])
+        evaluate(index, [gone])
+    assert evaluate(index, [*by_id, gone]).main_score == 0.5
+    said = "1 of 2 queries have relevant documents that are not in the index, 1 in all: gone"
+    assert said in capsys.readouterr().err
 
 
 def test_the_engines_reranker_counts() -> None:

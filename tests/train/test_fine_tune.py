@@ -91,6 +91,10 @@ def test_few_queries_are_all_trained_on(
     assert len(read(tmp_path / "run" / "pairs" / "train.jsonl")) == 40
     assert (tuned.before, tuned.after, tuned.change) == (None, None, None)
     assert "nothing was measured" in str(tuned)
+    assert "blank" not in capsys.readouterr().err
+    rows = [{**row, "positive": row["positive"].replace(" ", "-")} for row in ROWS[:40]]
+    tune(model, tmp_path / "ids", rows=rows, epochs=1)
+    assert "No positive has a blank, such as '" in capsys.readouterr().err
 
 
 def test_all_pairs_of_a_query_are_on_one_side(model: Path, tmp_path: Path) -> None:

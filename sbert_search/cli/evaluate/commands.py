@@ -13,8 +13,15 @@ import click
 
 from sbert_search.base.progress import note
 from sbert_search.cli.console import emit, say, show_report, show_table
-from sbert_search.cli.options.shared import index_embedder_options, model_options, shared_options
+from sbert_search.cli.options.search import encoding_option
+from sbert_search.cli.options.shared import (
+    index_embedder_options,
+    model_options,
+    options_of,
+    shared_options,
+)
 from sbert_search.config import to_mapping
+from sbert_search.search.options import SearchOptions
 
 if TYPE_CHECKING:
     from sbert_search.evaluate.comparison import Comparison, ItemChange
@@ -253,6 +260,8 @@ def _record(comparison: Comparison) -> dict[str, object]:
     "--folds", default=5, show_default=True, help="Number of folds of the cross-validation."
 )
 @click.option("--measure", default="nDCG@10", show_default=True, help="Metric to maximise.")
+@options_of(SearchOptions, "group_by")
+@encoding_option
 @index_embedder_options
 @shared_options("allow-inexact", "seed", "quiet", "json")
 @click.pass_context
@@ -264,6 +273,8 @@ def fusion(
     split: str,
     folds: int,
     measure: str,
+    group_by: str | None,
+    encoding: str | None,
     model: str | None,
     allow_inexact: bool,
     seed: int,
@@ -280,9 +291,15 @@ def fusion(
     from sbert_search.index.index import Index
 
     index = Index.open(path)
-    queries, qrels = judged_queries(data, index, split)
+    queries, qrels = judged_queries(data, index, split, encoding)
     embedder = index.matching_embedder(model, allow_inexact=allow_inexact, **model_options(ctx))
-    choice = choose_fusion(index, embedder, queries, qrels, measure=measure, folds=folds, seed=seed)
+    choice = choose_fusion(
+        *(index, embedder, queries, qrels),
+        measure=measure,
+        folds=folds,
+        seed=seed,
+        group_by=group_by,
+    )
     if as_json:
         emit({"queries": len(queries), "measure": measure, **to_mapping(choice)})
         return

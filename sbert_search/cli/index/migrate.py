@@ -109,6 +109,8 @@ def migrate(
         raise click.UsageError("Name the new model with --model.")
     if judge is None:
         refuse_typed(ctx, {"qrels"}, "without --judge")
+    if judge is not None:
+        _require_readable(judge, qrels)
     if step == "dry_run":
         assert model is not None
         return _show_plan(index.plan_migration(model, **model_options(ctx)), as_json=as_json)
@@ -173,10 +175,20 @@ def _show_plan(plan: MigrationPlan, *, as_json: bool) -> None:
     )
 
 
+def _require_readable(queries: Path, qrels: Path | None) -> None:
+    """Refuse wrong files of queries and judgements before the work for them."""
+    from sbert_search.text.labelled.retrieval import read_qrels_file, read_queries
+
+    read_queries(queries)
+    if qrels is not None:
+        read_qrels_file(qrels)
+
+
 def _judge(index: Index, queries: Path, qrels: Path | None, *, as_json: bool) -> None:
     """Compare the hits of both models, and say how to switch."""
     from sbert_search.evaluate import compare_searches
     from sbert_search.search.engine import SearchEngine
+    from sbert_search.search.options import SearchOptions
 
     engines = SearchEngine(index), SearchEngine(index.preview_migration())
     found = compare_searches(*engines, queries, qrels)
@@ -187,6 +199,7 @@ def _judge(index: Index, queries: Path, qrels: Path | None, *, as_json: bool) ->
             "difference": to_mapping(found.judged.difference),
         }
         return emit({**to_mapping(replace(found, judged=None)), "judged": judged})
+    say(f"Searched in mode {SearchOptions().for_index(index.state).mode}:")
     _show_agreement(found, "old and new model")
     say("The same command without --judge switches to the new model.")
 
@@ -261,6 +274,8 @@ def query_model(
         removed = {"index": str(path), "removed": name}
         return emit(removed) if as_json else say(f"{path} has no query model {name} any more.")
     if model is not None:
+        if judge is not None:
+            _require_readable(judge, qrels)
         before = index.query_models.get(name)
         index.add_query_model(model, name)
         if judge is not None:

@@ -13,6 +13,7 @@ from sbert_search.index.building.ingest import listed
 from sbert_search.index.building.synced_files import PATH
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.columns import PREFIX
+from sbert_search.index.storage.segments import Segment
 from sbert_search.records import Document
 from sbert_search.text.documents import CorpusReader, Unread
 from sbert_search.text.fields import DOCUMENT_FIELDS, TEXT_FIELDS, FieldNames
@@ -43,7 +44,8 @@ class Losses:
 
     def __init__(self, state: Snapshot, parts: Sequence[Unread]) -> None:
         self._state, self._counts = state, dict.fromkeys(parts, 0)
-        self._replaced = np.zeros(state.manifest.next_row, bool)  # by row of the first passage
+        # Which positions of segments have first passages of documents that were replaced.
+        self._replaced = dict[Segment, NDArray[np.bool_]]()
         self._moved = dict[str, str]()  # path of the replaced file, by id of its document
 
     def add(self, documents: Sequence[Document]) -> None:
@@ -52,9 +54,7 @@ class Losses:
             return
         rows = self._state.lookup([document.doc_id for document in documents])
         new = dict(zip(rows.tolist(), documents, strict=True))
-        rows = np.unique(rows[rows >= 0])
-        rows = rows[~self._replaced[rows]]
-        self._replaced[rows] = True
+        rows = self._not_counted(np.unique(rows[rows >= 0]))
         for part in self._counts:
             self._counts[part] += self._n_with(part, rows)
         files = np.array([row for row in rows.tolist() if new[row].fingerprint is not None], int)
@@ -62,6 +62,15 @@ class Losses:
         for row, path in zip(files.tolist(), paths, strict=True):
             if path not in (None, new[row].metadata.get(PATH)):
                 self._moved[new[row].doc_id] = str(path)
+
+    def _not_counted(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        is_new = np.zeros(len(rows), bool)
+        for segment, here, at in self._state.located(rows):
+            if segment not in self._replaced:
+                self._replaced[segment] = np.zeros(segment.n_rows, bool)
+            is_new[here] = ~self._replaced[segment][at]
+            self._replaced[segment][at] = True
+        return rows[is_new]
 
     def _n_with(self, part: Unread, rows: NDArray[np.int64]) -> int:
         if part.kind == "text":  # a joined text does not show of which fields it is

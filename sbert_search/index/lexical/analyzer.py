@@ -94,19 +94,20 @@ def _kinds(text: str) -> set[_Kind]:
 
 
 _WIDE = re.compile("[\uff01-\uff9f]+")  # forms of Latin letters, digits and kana of other widths
+_RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹₀₁₂₃₄₅₆₇₈₉", "0123456789" * 2)  # TiO₂ is TiO2 in other texts
 
 
 def folded(text: str) -> str:
     """Return a text in the form in which words are compared: NFC and lower case.
 
     Soft hyphens and zero-width joiners are removed, letters of full and half width get their usual
-    one, and ligatures and Arabic presentation forms become letters. The Turkish İ becomes i;
-    Python's ``lower`` would return an i with a combining dot.
+    one, superscript and subscript digits become digits, and ligatures and Arabic presentation forms
+    letters. The Turkish İ becomes i; Python's ``lower`` would return an i with a combining dot.
     """
     if text.isascii():
         return text.lower()
     plain = _WIDE.sub(lambda wide: unicodedata.normalize("NFKC", wide[0]), plain_letters(text))
-    low = unicodedata.normalize("NFC", plain).lower()
+    low = unicodedata.normalize("NFC", plain).lower().translate(_RAISED)
     return low.replace("i\u0307", "i").replace("\u00ad", "").replace("\u200d", "")
 
 

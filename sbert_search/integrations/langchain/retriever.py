@@ -32,7 +32,7 @@ class SbertSearchRetriever(BaseRetriever):
         k: Number of documents to return; ``invoke(query, k=...)`` replaces it.
         mode: auto, dense, lexical or hybrid; auto is hybrid if the index has lexical data.
         filter: Condition over the metadata; None: all documents.
-        search_kwargs: Further fields of `SearchOptions`, such as ``diversity``.
+        search_kwargs: Further fields of `SearchOptions`, such as ``diversity``, or ``k``.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -81,11 +81,11 @@ class SbertSearchRetriever(BaseRetriever):
         **keywords: Unpack[SearchKeywords],
     ) -> tuple[int, Where | None, SearchKeywords]:
         """Return the arguments of a search; those of the call override those of this object."""
-        known = cast(
-            "SearchKeywords",
-            {"mode": self.mode, "full_text": False, **self.search_kwargs, **keywords},
-        )
-        return self.k if k is None else k, self.filter if filter is None else filter, known
+        known: dict[str, object] = {"mode": self.mode, "full_text": False, **self.search_kwargs}
+        own_k = cast("int", known.pop("k", self.k))
+        chosen = self.filter if filter is None else filter
+        more = cast("SearchKeywords", {**known, **keywords})
+        return own_k if k is None else k, chosen, more
 
     def _get_relevant_documents(
         self,

@@ -6,7 +6,7 @@ import { make } from "./dom.js";
 const UNSPACED =
   "[\\p{sc=Han}\\p{sc=Hira}\\p{sc=Kana}ー\\p{sc=Thai}\\p{sc=Laoo}\\p{sc=Khmr}\\p{sc=Mymr}]";
 const WORD = `(?!${UNSPACED})[\\p{L}\\p{N}_](?:(?!${UNSPACED})[\\p{L}\\p{N}_\\p{M}])*`; // with marks
-const FORMS = /[\ufb00-\ufb06\ufb50-\ufdff\ufe70-\ufefc\uff01-\uff9f]+/g; // of fonts and widths
+const FORMS = /[\ufb00-\ufb06\ufb50-\ufdff\ufe70-\ufefc\uff01-\uff9f²³¹⁰⁴-⁹₀-₉]+/g; // of fonts and sizes
 const SHOWN = 420; // characters of a text in the list of results
 const BEFORE = 120; // of them, at most, before the best sentence
 

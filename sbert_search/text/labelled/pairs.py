@@ -68,7 +68,7 @@ class MissingColumnError(CorpusError):
             f"[columns] {_OF_TASKS[part]} = NAME in a task file, --set data.columns.{part}=NAME "
             "in a training"
             if part in _OF_TASKS
-            else "a setting of the table data.columns in a recipe"
+            else "in a training, by the table data.columns of its recipe"
         )
         among = f" among {', '.join(names)}" if names else ", since the first rows have no fields"
         # The beginning of the message, without a full stop at its end.

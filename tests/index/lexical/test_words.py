@@ -27,7 +27,8 @@ HINDI = "भारत की राजधानी दिल्ली है"
         ("İş İzmir", ["iş", "izmir"]),
         ("Cafe\u0301, 3 A", ["café", "3", "a"]),
         ("Donau\u00addampf", ["donaudampf"]),
-        ("oﬃce ﬁsh ﬆ x²", ["office", "fish", "st", "x²"]),
+        ("oﬃce ﬁsh ﬆ", ["office", "fish", "st"]),
+        ("TiO₂ H₂O 10⁻³ x²⁰ m₁", ["tio2", "h2o", "10", "3", "x20", "m1"]),
         ("ﻛﺘﺎﺏ كتاﺏ\ufe76", ["كتاب", "كتاب\u064e"]),
         ("\ufe8d\u0653", ["آ"]),  # the form of a letter and its mark are one letter
         ("\u0301 a\u0301b", ["áb"]),

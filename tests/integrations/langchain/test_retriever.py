@@ -43,6 +43,8 @@ def test_filters_and_options_reach_the_search(store: SbertSearchVectorStore) -> 
     assert len(retriever.invoke("sea", filter={"kind": "long"}, offset=0)) == 1
     both = asyncio.run(retriever.abatch(["sea", "sand"], offset=0))
     assert [found[0].page_content[:4] for found in both] == ["The ", "Wind"]
+    two = SbertSearchRetriever(store=store, k=3, search_kwargs={"k": 2})
+    assert (len(two.invoke("sea")), len(two.invoke("sea", k=1))) == (2, 1)
     with pytest.raises(QueryError, match="Unknown mode"):
         SbertSearchRetriever(store=store).invoke("sea", mode="sparse")
 

@@ -46,12 +46,12 @@ def test_words_in_other_forms_of_their_letters_are_marked() -> None:
     const append = function (...nodes) { this.shown = `<${nodes}>`; };
     globalThis.document = { createElement: () => ({ append }) };
     const { marked } = await import(process.argv[1]);
-    const text = "The oﬃce and ﬁre: ﻛﺘﺎﺏ.";
-    console.log(marked(text, "", ["office", "كتاب"]).map((node) => node.shown).join(""));
+    const text = "The oﬃce and ﬁre: ﻛﺘﺎﺏ, TiO₂.";
+    console.log(marked(text, "", ["office", "كتاب", "tio2"]).map((node) => node.shown).join(""));
     """
     command = ["--input-type=module", "-e", script, (PAGE / "marks.js").as_uri()]
     done = node(command, return_completed_process=True, capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == ("The <oﬃce> and ﬁre: <ﻛﺘﺎﺏ>.\n", "")
+    assert (done.stdout, done.stderr) == ("The <oﬃce> and ﬁre: <ﻛﺘﺎﺏ>, <TiO₂>.\n", "")
 
 
 def test_every_name_that_is_imported_or_linked_exists() -> None:
