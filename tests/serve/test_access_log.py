@@ -101,12 +101,19 @@ def test_questions_without_an_answer_can_be_listed(built: Path) -> None:
         assert live.stop() == 0
     first, second, listing = live.log
     assert first["searches"] == [
-        {"query": "vacines", "hits": 0, "best_score": None, "suggestion": "vaccines"}
+        {
+            "index": "my.index",
+            "query": "vacines",
+            "hits": 0,
+            "total": 0,
+            "best_score": None,
+            "suggestion": "vaccines",
+        }
     ]
     best = found[0]["hits"][0]["score"]
     assert [[*one.values()] for one in second["searches"]] == [
-        ["dough", len(found[0]["hits"]), best, None],
-        ["moon", 0, None, None],
+        ["my.index", "dough", len(found[0]["hits"]), None, best, None],
+        ["my.index", "moon", 0, None, None, None],
     ]
     assert "searches" not in listing
     (line,) = re.findall(r"jq -r '(.*)' access\.log", Path("docs/serving.md").read_text())

@@ -194,8 +194,9 @@ async def answer_search(served: Served, body: AskedSearch, work: Work) -> Search
     ]
     for one in results if queries else ():
         best = max((hit.score for hit in one.hits), default=None)
-        found = {"query": one.query, "hits": len(one.hits), "best_score": best}
-        work.found.append({**found, "suggestion": one.suggestion})
+        found = {"index": served_index.name, "query": one.query, "hits": len(one.hits)}
+        about = {"total": total, "best_score": best, "suggestion": suggestion}
+        work.found.append({**found, **about})
     return SearchResponse(
         index=served_index.name,
         results=results,
