@@ -13,7 +13,7 @@ import click
 from sbert_search.base.progress import note
 from sbert_search.cli.console import emit
 from sbert_search.cli.options.runner import search_runner, serve_runner_options
-from sbert_search.cli.options.search import rerank_windows
+from sbert_search.cli.options.search import fusion_options, rerank_windows
 from sbert_search.cli.options.shared import (
     given,
     index_embedder_options,
@@ -25,7 +25,7 @@ from sbert_search.cli.options.shared import (
     shared_options,
 )
 from sbert_search.errors import ConfigError, install
-from sbert_search.search.options import SearchOptions
+from sbert_search.search.options import Fusion, SearchOptions
 from sbert_search.serve.access import (
     AccessTokens,
     ServerLimits,
@@ -44,6 +44,9 @@ _rerank_options = joined(
         help="Cross-encoder for reranking; repeatable. Searches use the first one.",
     ),
     rerank_windows,
+)
+_default_options = joined(
+    options_of(SearchOptions, "mode"), fusion_options, options_of(SearchOptions, "fuzzy")
 )
 
 
@@ -131,7 +134,7 @@ _LIMITS = {  # options by field
     help="Proxy (10.0.0.5) or network of proxies (10.0.0.0/8) whose X-Forwarded-For names the "
     "client; repeatable.  [default: none]",
 )
-@options_of(SearchOptions, "fuzzy")  # of searches that name no number
+@_default_options
 @click.option("--mcp", is_flag=True, help="Offer search to language models at /mcp.")
 @click.option(
     "--access-log/--no-access-log",
@@ -171,7 +174,6 @@ def serve(
     cors_origin: tuple[str, ...],
     trust_proxy: tuple[str, ...],
     mcp: bool,
-    fuzzy: int,
     access_log: bool,
     log_texts: bool,
     workers: int,
@@ -181,7 +183,8 @@ def serve(
     """Serve indexes and models over HTTP.
 
     Clients of OpenAI, Cohere and Hugging Face can use the server. DIR is the folder of an index.
-    The index is called NAME or, without NAME, like its folder. SIGTERM ends the server, after the
+    The index is called NAME or, without NAME, like its folder. --mode, --fusion, --dense-weight and
+    --fuzzy are for searches that name no value of their own. SIGTERM ends the server, after the
     requests that have begun.
     """
     require_packages("serve", "", _PACKAGES)
@@ -210,7 +213,6 @@ def serve(
         origins=cors_origin,
         proxies=trust_proxy,
         mcp=mcp,
-        fuzzy=fuzzy,
         runner=ctx.with_resource(search_runner(ctx, serves=True)),
     )
     log = AccessLog(emit, texts=log_texts) if access_log else None
@@ -231,6 +233,7 @@ def serve(
 @click.command()
 @click.argument("indexes", nargs=-1, required=True, metavar="[NAME=]DIR...")
 @_rerank_options
+@_default_options
 @query_model_option
 @index_embedder_options
 @shared_options("allow-inexact", "quiet")
@@ -240,7 +243,8 @@ def mcp(ctx: click.Context, /, **_: object) -> None:
 
     A program that speaks the Model Context Protocol starts this command, and its language model can
     then search, find similar documents and read documents. DIR is the folder of an index. The
-    index is called NAME or, without NAME, like its folder. The command ends when stdin ends.
+    index is called NAME or, without NAME, like its folder. --mode is for searches that name none.
+    The command ends when stdin ends.
     """
     require_packages("mcp", "mcp", ("mcp", "starlette", "msgspec"))
     from sbert_search.embed.engines.graph import keeping_graphs
@@ -262,6 +266,11 @@ def _settings(ctx: click.Context, **more: Any) -> ServeSettings:
         indexes=named_indexes(params["indexes"]),
         rerankers=params["rerank"],
         rerank_windows=params["rerank_windows"],
+        defaults=SearchOptions(
+            mode=params["mode"],
+            fusion=Fusion(method=params["method"], dense_weight=params["dense_weight"]),
+            fuzzy=params["fuzzy"],
+        ),
         index_model=params["model"],
         query_model=params["query_model"],
         options=hardware,

@@ -79,6 +79,13 @@ class ServedIndex:
         """Number of the commit that is served."""
         return self.index.state.manifest.generation
 
+    @property
+    def modes(self) -> list[str]:
+        """Modes in which a text can be searched for."""
+        modes = ["dense"] if (self.querying or self.model) is not None else []
+        modes += ["lexical"] if self.index.state.manifest.lexical is not None else []
+        return [*modes, "hybrid"] if len(modes) == 2 else modes
+
     async def search(
         self,
         queries: Sequence[str],

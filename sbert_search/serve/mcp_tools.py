@@ -164,10 +164,10 @@ class Tool(Generic[A]):
 
     async def call(self, served: Served, given: Mapping[str, object], work: Work) -> msgspec.Struct:
         """Check the arguments of a call and answer it."""
-        if "k" in self.arguments.__struct_fields__:
-            given = {"k": min(_DEFAULT_HITS, served.limits.k), **given}
+        fields = self.arguments.__struct_fields__
+        own = {name: value for name, value in _defaults(served).items() if name in fields}
         try:
-            arguments = msgspec.convert(_with_integers(given), self.arguments)
+            arguments = msgspec.convert(own | _with_integers(given), self.arguments)
         except msgspec.ValidationError as error:
             raise wrong_field(error, self.arguments) from error
         return await self.answer(served, arguments, work)
@@ -178,8 +178,11 @@ class Tool(Generic[A]):
         properties = schema["properties"]
         assert isinstance(properties, dict)
         limits = served.limits
+        for name, default in _defaults(served).items():
+            if name in properties:
+                properties[name] |= {"default": default}
         for name, narrower in {
-            "k": {"maximum": limits.k, "default": min(_DEFAULT_HITS, limits.k)},
+            "k": {"maximum": limits.k},
             "offset": {"maximum": limits.k - 1},
             "query": {"minLength": 1, "maxLength": limits.query_chars},
             "where": {"maxLength": limits.filter_chars},
@@ -194,6 +197,10 @@ class Tool(Generic[A]):
     def output_schema(self) -> Schema:
         """Return the JSON schema of the result."""
         return _inlined(self.result)
+
+
+def _defaults(served: Served) -> dict[str, object]:
+    return {"k": min(_DEFAULT_HITS, served.limits.k), "mode": served.defaults.mode}
 
 
 AnyTool: TypeAlias = Tool[SearchArguments] | Tool[SimilarArguments] | Tool[DocumentArguments]

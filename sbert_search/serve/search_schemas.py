@@ -14,7 +14,6 @@ MOST = 1_000_000
 MOST_BOOSTS = 8  # each reads a column of the candidates
 Count = Annotated[int, Meta(ge=1, le=MOST)]
 Position = Annotated[int, Meta(ge=0, le=MOST)]
-Fuzzy = Annotated[int, Meta(ge=0, le=2)]
 
 JsonScalar = str | int | float | bool
 JsonValue = str | int | float | bool | list[JsonScalar] | None
@@ -43,7 +42,7 @@ def options_of(settings: type, *names: str, **defaults: object) -> list[tuple[st
     """Return fields of a struct for fields of a settings dataclass, with bounds and descriptions.
 
     A whole number without an upper limit is at most `MOST`. A field among ``defaults`` has another
-    default, and must not be null.
+    default; None, which requests write as null, leaves the choice to the server.
     """
     fields = []
     for name in names:
@@ -54,17 +53,19 @@ def options_of(settings: type, *names: str, **defaults: object) -> list[tuple[st
         kind: Any = JsonWhere if option.kind == Where else option.kind
         if low is not None or high is not None:
             kind = Annotated[kind, Meta(ge=low, le=high)]
-        if option.may_be_none and name not in defaults:
+        default, help = defaults.get(name, option.default), option.help
+        if default is None:
             kind = kind | None
-        described = Annotated[kind, Meta(description=option.help)]
-        fields.append((name, cast(type, described), defaults.get(name, option.default)))
+            help += " null: as the server was started." if name in defaults else ""
+        described = Annotated[kind, Meta(description=help)]
+        fields.append((name, cast(type, described), default))
     return fields
 
 
 FUSION = ("method", "dense_weight", "depth", "rrf_k", "rerank_weight")
 FusionSettings: type[Struct] = defstruct(
     "FusionSettings",
-    options_of(Fusion, *FUSION),
+    options_of(Fusion, *FUSION, **dict.fromkeys(FUSION)),
     namespace={"__doc__": "How hybrid search fuses its rankings; see `sbert_search.Fusion`."},
     kw_only=True,
     forbid_unknown_fields=True,
@@ -82,8 +83,6 @@ class AskedSearch(Struct, kw_only=True, forbid_unknown_fields=True):
         index: Name of the index; "": the first one.
         k: Number of hits; null: 10, or the most that the server allows if that is fewer.
         fusion: How hybrid search fuses.
-        fuzzy: Number of edits by which words may differ from those of the query; null: that of
-            serve --fuzzy, which is 0 by default.
         boost: Numbers or dates in the metadata that raise documents, each written as on the command
             line: ``COLUMN:KIND:WEIGHT`` or ``COLUMN:recency:WEIGHT:DAYS``.
         rerank: Whether the server's reranker scores the first hits again.
@@ -99,7 +98,6 @@ class AskedSearch(Struct, kw_only=True, forbid_unknown_fields=True):
     index: str = ""
     k: Count | None = None
     fusion: FusionSettings | None = None  # type: ignore[valid-type]
-    fuzzy: Fuzzy | None = None
     boost: Annotated[list[str], Meta(max_length=MOST_BOOSTS)] = []
     rerank: bool = False
     highlight: bool = False
@@ -111,6 +109,7 @@ class AskedSearch(Struct, kw_only=True, forbid_unknown_fields=True):
 OPTIONS = (
     "offset",
     "mode",
+    "fuzzy",
     "where",
     "rerank_depth",
     "syntax",
@@ -138,7 +137,7 @@ def _request(asked: type[S], *names: str, **defaults: object) -> type[S]:
     return cast(type[S], made)
 
 
-SearchRequest = _request(AskedSearch, *OPTIONS, syntax="operators")
+SearchRequest = _request(AskedSearch, *OPTIONS, syntax="operators", mode=None, fuzzy=None)
 
 
 class AskedSimilar(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -159,7 +158,7 @@ class AskedSimilar(Struct, kw_only=True, forbid_unknown_fields=True):
     boost: Annotated[list[str], Meta(max_length=MOST_BOOSTS)] = []
 
 
-FACETS = ("mode", "where", "syntax")
+FACETS = ("mode", "fuzzy", "where", "syntax")
 SIMILAR = tuple(name for name in OPTIONS if name in OrderKeywords.__annotations__)
 SimilarRequest = _request(AskedSimilar, *SIMILAR)
 
@@ -283,18 +282,16 @@ class AskedFacet(Struct, kw_only=True, forbid_unknown_fields=True):
         index: Name of the index; "": the first one.
         query: A text; with the modes lexical and hybrid, documents with a word of it match, and
             with dense all those that meet its operators. None: every document matches.
-        fuzzy: As in a search.
         n: Largest number of values that are listed for a column, and of ranges.
     """
 
     columns: list[str]
     index: str = ""
     query: str | None = None
-    fuzzy: Fuzzy | None = None
     n: Annotated[int, Meta(ge=1, le=100)] = 10
 
 
-FacetRequest = _request(AskedFacet, *FACETS, syntax="operators")
+FacetRequest = _request(AskedFacet, *FACETS, syntax="operators", mode=None, fuzzy=None)
 
 
 class FacetResponse(Struct, kw_only=True):
@@ -369,10 +366,12 @@ class IndexList(Struct, kw_only=True):
     Attributes:
         indexes: The indexes.
         max_k: Most hits of a search, with those of earlier pages.
+        mode: Mode of a search that names none; auto: hybrid, or what the index has of it.
     """
 
     indexes: list[IndexCard]
     max_k: int
+    mode: str
 
 
 class StoredDocument(Struct, kw_only=True):

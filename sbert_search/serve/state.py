@@ -24,6 +24,7 @@ from sbert_search.index.filters.structured import condition_text
 from sbert_search.index.index import Index
 from sbert_search.records import Where
 from sbert_search.search.engine import SearchEngine, ShardRunner
+from sbert_search.search.options import SearchOptions
 from sbert_search.search.rerankers import BestWindow, Reranker, require_one_label
 from sbert_search.serve.access import AccessTokens, ServerLimits, is_loopback
 from sbert_search.serve.classifier import Classifier, ServedClassifier
@@ -56,7 +57,7 @@ class Served:
     graphless: Sequence[Path] = ()
     proxies: Sequence[str] = ()  # networks of proxies whose X-Forwarded-For is believed
     mcp: bool = False  # whether the tools of the Model Context Protocol are served
-    fuzzy: int = 0  # edits of searches that name no number
+    defaults: SearchOptions = field(default_factory=SearchOptions)  # for what a search leaves out
     draining: bool = False  # whether the server is shutting down
     active: int = 0  # number of requests that are being answered
     started_at: float = field(default_factory=time)  # in seconds since 1970
@@ -207,7 +208,7 @@ class ServeSettings:
     origins: Sequence[str] = ()  # of web pages that may read answers
     proxies: Sequence[str] = ()  # addresses or networks of proxies that name their clients
     mcp: bool = False  # whether the tools of the Model Context Protocol are served
-    fuzzy: int = 0  # edits by which words may differ, in searches that name no number
+    defaults: SearchOptions = field(default_factory=SearchOptions)  # for what a search leaves out
     runner: ShardRunner | None = None  # searches the shards; None: this process does
 
 
@@ -226,6 +227,7 @@ def open_served(settings: ServeSettings) -> Served:
         index = Index.open(path, wait_s=settings.wait_s)
         index.require_finished()
         indexes[name] = _open_index(name, index, reranker, embedders, settings, metrics)
+        _require_mode(indexes[name], settings.defaults.mode)
     for model_name in settings.models:
         from sbert_search.embed.embedder import open_embedder
 
@@ -256,10 +258,20 @@ def open_served(settings: ServeSettings) -> Served:
         proxies=[_network(text) for text in settings.proxies],
         graphless=_graphless(indexes.values()) if settings.quick else (),
         mcp=settings.mcp,
-        fuzzy=settings.fuzzy,
+        defaults=settings.defaults,
     )
     served.warm()
     return served
+
+
+def _require_mode(index: ServedIndex, mode: str) -> None:
+    if mode in ("auto", *index.modes):
+        return
+    remedy = "Leave out --mode: each index is then searched in its best mode."
+    if "lexical" in index.modes:
+        raise ConfigError(f"--mode {mode}: {index.name} has no model. {remedy}")
+    add = f"Or add them with `sbert-search index lexical {index.index.path}`."
+    raise ConfigError(f"--mode {mode}: {index.name} has no lexical data. {remedy} {add}")
 
 
 def _open_index(

@@ -92,6 +92,7 @@ def test_wrong_settings_and_queries_are_refused_before_any_search(data: Path) ->
 def test_the_command_names_the_best_and_what_to_expect(data: Path) -> None:
     done = sbert_search("eval", "fusion", data.with_name("i"), data)
     assert "--fusion weighted --dense-weight" in done.out
+    assert "for `search`, `serve` and `mcp`)" in done.out
     assert f"{N_QUERIES} queries of the split train:" in done.out
     assert "run `eval retrieval` on other queries." in done.out
     (record,) = sbert_search("eval", "fusion", data.with_name("i"), data, "--json").records

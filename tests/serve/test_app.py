@@ -11,6 +11,8 @@ import pytest
 
 from sbert_search.index.index import Index
 from sbert_search.search.engine import SearchEngine
+from sbert_search.search.options import Fusion
+from tests.cli.process import sbert_search
 from tests.serve.live import Live, live_server
 
 
@@ -80,12 +82,62 @@ def test_a_search_says_how_many_match_and_corrects_typing_errors(live: Live) -> 
     assert (several[0]["total"], several[0]["suggestion"]) == (None, None)
 
 
-def test_the_server_has_a_default_of_fuzzy(built: Path) -> None:
-    with live_server(built, "--fuzzy", "1") as server:
-        assert len(server.search("watr", mode="lexical")) == 1
-        assert server.search("watr", mode="lexical", fuzzy=0) == []
-        counted = server.post("/v1/facets", columns=["year"], query="watr", mode="lexical").json
-        assert counted["facets"][0]["total"] == 1
+def test_the_server_has_defaults_of_searches(built: Path, tmp_path: Path) -> None:
+    """Counted by hand: of the three documents, only that of the mill has water."""
+    config = tmp_path / "sbert-search.toml"
+    config.write_text("[serve]\nmode = 'lexical'\ndense-weight = 0.9\nfuzzy = 1\n")
+    with live_server(built, cwd=tmp_path) as server:
+        assert server.ask("GET", "/v1/indexes").json["mode"] == "lexical"
+        [result] = server.ask("GET", "/v1/search?q=watr").json["results"]
+        assert (result["mode"], result["total"], len(result["hits"])) == ("lexical", 1, 1)
+        assert server.search("watr") == server.search("watr", mode=None, fuzzy=None)
+        assert server.search("watr") == result["hits"]
+        assert server.search("watr", fuzzy=0) == []
+        assert server.ask("GET", "/v1/search?q=watr&fuzzy=0").json["results"][0]["hits"] == []
+        assert len(server.search("watr", mode="auto")) == 3
+        for options, total in ({}, 1), ({"fuzzy": 0}, 0), ({"mode": "dense"}, 3):
+            counted = server.post("/v1/facets", columns=["year"], query="watr", **options).json
+            assert counted["facets"][0]["total"] == total
+        assert server.post("/v1/search", where="year > 2000").json["results"][0]["total"] == 2
+        assert len(server.post("/v1/similar", like=["mill"]).json["hits"]) == 2
+
+
+def test_the_default_of_a_weight_is_that_of_requests_that_name_none(built: Path) -> None:
+    engine = SearchEngine(built)
+
+    def scores(**fusion: Any) -> list[float]:
+        hits = engine.search("water wheel", k=2, mode="hybrid", fusion=Fusion(**fusion))
+        return [hit.score for hit in hits]
+
+    with live_server(built, "--mode", "hybrid", "--dense-weight", "0.9") as server:
+
+        def served(**options: object) -> list[float]:
+            return [hit["score"] for hit in server.search("water wheel", k=2, **options)]
+
+        by_address = server.ask("GET", "/v1/search?q=water+wheel&k=2").json["results"][0]
+        assert (by_address["mode"], [h["score"] for h in by_address["hits"]]) == (
+            "hybrid",
+            served(),
+        )
+        assert served() == served(fusion={"dense_weight": 0.9}) == scores(dense_weight=0.9)
+        assert served(fusion={"dense_weight": 0.1}) == scores(dense_weight=0.1) != served()
+        assert served(fusion={"depth": 50}) == served()  # it names no weight
+        rrf = served(fusion={"method": "rrf", "dense_weight": None})
+        assert rrf == scores(method="rrf", dense_weight=0.9)
+
+
+@pytest.mark.parametrize("mode", ["lexical", "hybrid", "dense"])
+def test_a_default_mode_that_an_index_lacks_is_refused(mode: str, tmp_path: Path) -> None:
+    rows = [{"_id": "a", "text": "Water", "vector": [1.0, 0.0]}]
+    Index.build(rows, out=tmp_path / "full.index", model="hashing")
+    if mode == "dense":
+        Index.build(rows, out=tmp_path / "my.index", vectors="vector")
+        said = f"--mode {mode}: my.index has no model. Leave out --mode"
+    else:
+        Index.build(rows, out=tmp_path / "my.index", model="hashing", lexical=None)
+        said = f"--mode {mode}: my.index has no lexical data. Leave out --mode"
+    done = sbert_search("serve", "full.index", "my.index", "--mode", mode, cwd=tmp_path)
+    assert (done.code, said in done.err) == (2, True), done.err
 
 
 def test_facets_count_the_values_of_columns(live: Live) -> None:
@@ -179,7 +231,7 @@ def test_an_id_may_be_any_text(tmp_path: Path) -> None:
 
 def test_the_indexes_are_described(live: Live) -> None:
     answer = live.ask("GET", "/v1/indexes").json
-    assert answer["max_k"] == 1000
+    assert (answer["max_k"], answer["mode"]) == (1000, "auto")
     [card] = answer["indexes"]
     assert card["name"] == "my.index"
     assert card["documents"] == 3

@@ -308,7 +308,8 @@ def fusion(
     best = choice.fusion
     source = f"the split {split}" if data.is_dir() else data.name
     say(
-        f"Use {name_of(best)} (--fusion {best.method} --dense-weight {best.dense_weight:g}). "
+        f"Use {name_of(best)} (--fusion {best.method} --dense-weight {best.dense_weight:g}, for "
+        "`search`, `serve` and `mcp`). "
         f"{measure} over {len(queries):,} queries of {source}: {choice.held_out:.4f} with "
         f"fusions chosen on the other folds, {choice.default:.4f} with the default fusion. To "
         "judge the choice, run `eval retrieval` on other queries."

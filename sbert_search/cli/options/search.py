@@ -18,8 +18,9 @@ rerank_windows: Decorator = click.option(
     help="Number of windows of a text that is too long for the reranker; the best window counts. "
     "1 truncates the text.",
 )
+fusion_options = options_of(Fusion, "method", "dense_weight", flags={"method": "--fusion"})
 _RANKING: tuple[Decorator, ...] = (
-    options_of(Fusion, "method", "dense_weight", flags={"method": "--fusion"}),
+    fusion_options,
     click.option(
         "--rerank", metavar="MODEL", help="Cross-encoder that scores the first hits again."
     ),

@@ -25,6 +25,8 @@ let state = read(location.search);
 /** @type {IndexCard[]} */
 let indexes = [];
 let mostHits = PAGE_SIZE; // `--max-k` of the server
+/** @type {State["mode"]} */
+let servedMode = ""; // `--mode` of the server
 /** @type {Hit[]} */
 let hits = [];
 /** @type {string | null} */
@@ -37,7 +39,9 @@ const counts = new Newest();
 const documents = new Newest();
 
 const index = () => indexes.find((one) => one.name === state.index) ?? indexes[0];
-const mode = () => modeIn(index(), state.mode);
+const mode = () => modeIn(index(), state.mode || servedMode);
+/** The mode that finds the documents, which the mode "Reranked" orders again. */
+const finding = () => (mode() === "rerank" ? modeIn(index(), servedMode) : mode());
 /** The column that orders the results, if the index has it. */
 const sort = () => (orders().some(([order]) => order === state.sort) ? state.sort : "");
 const orders = () => {
@@ -141,7 +145,7 @@ function searchRequest() {
   const asked = {
     ...about,
     query: state.query,
-    mode: reranked ? "auto" : mode(),
+    mode: finding(),
     rerank: reranked,
     highlight: true,
     explain: true,
@@ -231,12 +235,11 @@ async function countValues(query = isQuery() && !state.like ? state.query : null
   const filtered = Object.keys(columns).filter((column) => state.filters.has(column));
   const others = Object.keys(columns).filter((column) => !state.filters.has(column));
   const groups = [others, ...filtered.map((column) => [column])].filter((one) => one.length);
-  const isWords = mode() === "lexical" || !index().modes.includes("dense");
   const about = {
     index: name,
     query,
     // Meaning ranks every document, so all of them are counted.
-    mode: isWords ? "lexical" : "dense",
+    mode: finding() === "lexical" ? "lexical" : "dense",
   };
   try {
     const done = await counts.run((signal) =>
@@ -374,6 +377,7 @@ async function start() {
     const { answer } = await ask("indexes", null, new AbortController().signal);
     indexes = answer.indexes;
     mostHits = answer.max_k;
+    servedMode = answer.mode;
     if (!indexes.length) throw new ApiError(404, "This server has no index to search.");
     byId("index").replaceChildren(...indexes.map(({ name }) => make("option", { value: name }, name)));
     listen();

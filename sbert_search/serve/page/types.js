@@ -47,7 +47,7 @@
  *
  * What the address of the page says.
  *
- * @typedef {"" | "dense" | "lexical" | "hybrid" | "rerank"} Mode  "": the best one of the index.
+ * @typedef {"" | "dense" | "lexical" | "hybrid" | "rerank"} Mode  "": that of the server.
  *
  * @typedef {object} ColumnFilter
  * @property {string[]} values  Any of these; [] means all.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import date, datetime
 from typing import TypeVar
 
@@ -73,8 +74,6 @@ def card_of(served_index: ServedIndex, writable: bool) -> IndexCard:
     state = served_index.index.state
     migrating_to = model_name(state.manifest, state.manifest.pending)
     querying = served_index.querying
-    modes = ["dense"] if (querying or served_index.model) is not None else []
-    modes += ["lexical"] if state.manifest.lexical is not None else []
     return IndexCard(
         name=served_index.name,
         documents=state.n_docs,
@@ -83,7 +82,7 @@ def card_of(served_index: ServedIndex, writable: bool) -> IndexCard:
         loaded_at=served_index.loaded_at,
         dim=state.settings.dim,
         metric=state.settings.metric,
-        modes=[*modes, "hybrid"] if len(modes) == 2 else modes,
+        modes=served_index.modes,
         reranks=served_index.reranking is not None,
         model=None if served_index.model is None else served_index.model.name,
         query_model=None if querying is None else querying.name,
@@ -214,8 +213,8 @@ async def count_facets(served: Served, call: Call[AskedFacet]) -> Reply:
         raise Problem(400, "There is no column in the list.", "columns")
     if body.query is not None:
         _check_query(body.query, "query", served.limits)
-    fuzzy = served.fuzzy if body.fuzzy is None else body.fuzzy
-    options = SearchOptions(fuzzy=fuzzy, **{name: getattr(body, name) for name in FACETS})
+    named = {name: value for name in FACETS if (value := getattr(body, name)) is not None}
+    options = served.defaults.with_keywords(None, **named)
     served.require_filter(options.where)
     facets = await served_index.facets(body.query, body.columns, options, body.n)
     counts = [counts_of(facet) for facet in facets.values()]
@@ -225,7 +224,7 @@ async def count_facets(served: Served, call: Call[AskedFacet]) -> Reply:
 async def list_indexes(served: Served, call: Call[None]) -> Reply:
     """Describe the indexes of the server."""
     cards = [card_of(one, served.writable) for one in served.indexes.values()]
-    return Reply(IndexList(indexes=cards, max_k=served.limits.k))
+    return Reply(IndexList(indexes=cards, max_k=served.limits.k, mode=served.defaults.mode))
 
 
 async def get_document(served: Served, call: Call[None]) -> Reply:
@@ -315,17 +314,18 @@ def _options(
     """Make the options of a request, with those that its fields ``names`` hold, within limits."""
     limits = served.limits
     k = min(_DEFAULT_HITS, limits.k) if body.k is None else body.k
-    named = {name: getattr(body, name) for name in names}
+    named = {name: value for name in names if (value := getattr(body, name)) is not None}
     with served_index.plain_errors():
         if isinstance(body, AskedSearch):
-            named["fuzzy"] = served.fuzzy if body.fuzzy is None else body.fuzzy
             named["group"] = not body.passages
             if body.fusion is not None:
-                named["fusion"] = Fusion(**{name: getattr(body.fusion, name) for name in FUSION})
+                given = {name: getattr(body.fusion, name) for name in FUSION}
+                given = {name: value for name, value in given.items() if value is not None}
+                named["fusion"] = replace(served.defaults.fusion, **given)
         else:
             named["rerank_depth"] = 0
         boosts = [Boost.parse(text) for text in body.boost]
-        options = SearchOptions(k=k, boost=boosts, **named)
+        options = served.defaults.with_keywords(k, boost=boosts, **named)
     n_hits = options.offset + k
     if n_hits > limits.k:
         raise Problem(400, f"offset + k is {n_hits:,}; it may be at most {limits.k:,}.", "k")

@@ -161,6 +161,17 @@ def test_a_client_lists_and_calls_the_tools(
     ask(target, check, mode)
 
 
+def test_the_command_has_defaults_of_searches(built: Path) -> None:
+    arguments = ["-m", "sbert_search", "mcp", str(built), "--mode", "lexical", "--fuzzy", "1"]
+
+    async def check(client: Client) -> None:
+        for options, total in ({}, 1), ({"mode": "dense"}, 3):
+            found = await client.call_tool("search", {"query": "watr", **options})
+            assert found.structured_content["total"] == total
+
+    ask(StdioServerParameters(command=sys.executable, args=arguments), check)
+
+
 def test_the_command_ends_when_stdin_does(built: Path) -> None:
     started = message("initialize", HANDSHAKE)
     command = [sys.executable, "-m", "sbert_search", "mcp", str(built)]

@@ -13,6 +13,7 @@ import pytest
 
 from sbert_search.index.index import Index
 from sbert_search.search.engine import SearchEngine
+from sbert_search.search.options import Fusion, SearchOptions
 from sbert_search.serve.access import AccessTokens, ServerLimits
 from sbert_search.serve.mcp_tools import MAX_COLUMNS, TOOLS, described_indexes
 from sbert_search.serve.problems import Problem
@@ -25,9 +26,9 @@ def served(built: Path) -> Served:
     return opened({"my.index": built}, ServerLimits(k=5, filter_chars=50, query_chars=60))
 
 
-def opened(indexes: Mapping[str, Path], limits: ServerLimits | None = None) -> Served:
-    limits = limits or ServerLimits()
-    return open_served(ServeSettings(indexes=indexes, tokens=AccessTokens({}), limits=limits))
+def opened(indexes: Mapping[str, Path], limits: ServerLimits | None = None, **more: Any) -> Served:
+    limits, tokens = limits or ServerLimits(), AccessTokens({})
+    return open_served(ServeSettings(indexes=indexes, tokens=tokens, limits=limits, **more))
 
 
 def call(served: Served, name: str, **arguments: object) -> Any:
@@ -53,6 +54,21 @@ def test_the_tools_answer_as_the_engine_does(served: Served, built: Path) -> Non
     document = call(served, "document", id="mill", index="my.index")
     assert document["text"] == "The mill stands by the river. Water turns its wheel."
     assert document["metadata"] == {"year": 1999}
+
+
+def test_a_search_that_names_no_mode_gets_that_of_the_server(built: Path) -> None:
+    defaults = SearchOptions(mode="hybrid", fusion=Fusion(dense_weight=0.9), fuzzy=1)
+    served = opened({"my.index": built}, defaults=defaults)
+    properties: Any = TOOLS["search"].input_schema(served)["properties"]
+    assert properties["mode"]["default"] == "hybrid"
+    assert properties["k"]["default"] == 10
+    found = call(served, "search", query="wheal", k=1)
+    expected = SearchEngine(built).search("wheal", 1, options=defaults)
+    assert [(hit["id"], hit["score"]) for hit in found["hits"]] == [
+        (hit.doc_id, hit.score) for hit in expected
+    ]
+    assert found["total"] == 1
+    assert call(served, "search", query="wheal", mode="dense")["total"] == 3
 
 
 @pytest.mark.parametrize(

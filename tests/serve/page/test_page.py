@@ -195,6 +195,21 @@ def test_back_returns_to_the_search_before(visit: Visit, site: Live) -> None:
     assert page.locator("#query").input_value() == ""
 
 
+def test_the_page_starts_in_the_mode_of_the_server(visit: Visit, models: Path) -> None:
+    options = ("--mode", "lexical", "--rerank", models / "cross", "--precision", "fp32")
+    with live_server(models / "tiny.index", *options, cwd=models) as server:
+        page = visit.page
+        page.goto(server.url)
+        page.locator("#modes input[value=lexical]:checked").wait_for()
+        visit.search("dough")
+        assert visit.titles() == ["Bread"]
+        with page.expect_response("**/v1/search") as answer:
+            page.locator("#modes label", has_text="Reranked").click()
+        assert answer.value.json()["results"][0]["mode"] == "lexical"
+        page.locator("#modes label", has_text="Meaning").click()
+        page.wait_for_url("**mode=dense**")
+
+
 def test_all_is_done_by_keys(visit: Visit, site: Live) -> None:
     page, keys = visit.page, visit.page.keyboard
     page.goto(site.url)
