@@ -147,9 +147,10 @@ class Hit:
             other sentence has one in common. If no sentence has a word in common with the query: of
             the first four sentences, the one whose vector is nearest to the vector of the
             query. "" if no sentence was requested.
-        matched_words: Words of the query that occur in the document, in any inflection. In fuzzy
-            search, also the words of the document that matched a word of the query. Common words
-            are listed only if no other word matched.
+        matched_words: Words of the query that occur in the document, or in the passage with
+            ``group=False``, in any inflection. In fuzzy search, also the words of the document or
+            passage that matched a word of the query. Common words are listed only if no other word
+            matched.
         stages: The document's rank and score by stage name, in every stage that returned it.
         answer: The answer that a model for questions found in the passage; None: it found no
             answer, or the search has no such model.

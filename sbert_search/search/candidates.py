@@ -185,7 +185,7 @@ def _of_documents(
     wordless = set(found.docs[found.scores == 0].tolist())
     for docs in _slices(found.docs):
         passages = snapshot.fetch(snapshot.rows_of(docs))
-        some = snapshot.lexical.scores_of(query, map(_fields, passages), near)
+        some = snapshot.lexical.scores_of(query, map(fields_of, passages), near)
         kept = (some > 0) | [passage.doc_row in wordless for passage in passages]
         rows.append(np.array([passage.row for passage in passages])[kept])
         scores.append(some[kept])
@@ -193,7 +193,7 @@ def _of_documents(
     row, score = np.concatenate(rows), np.concatenate(scores)
     order = np.lexsort((row, -score, np.concatenate(blocks)))[:k]
     others = [
-        snapshot.lexical.scores_of(query, map(_fields, snapshot.fetch(some)), near)
+        snapshot.lexical.scores_of(query, map(fields_of, snapshot.fetch(some)), near)
         for some in _slices(also)
     ]
     most = snapshot.lexical.weights(query, near).most
@@ -204,7 +204,7 @@ def _slices(rows: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
     return (rows[start : start + _DOCS_AT_ONCE] for start in range(0, len(rows), _DOCS_AT_ONCE))
 
 
-def _fields(passage: StoredPassage) -> tuple[str, str]:
+def fields_of(passage: StoredPassage) -> tuple[str, str]:
     """Split a passage into its part of the title and its part of the text."""
     title, text = passage.document.title, passage.document.text
     start, end = passage.char_start, passage.char_end

@@ -33,7 +33,6 @@ from sbert_search.records import Hit, HitAnswer
 from sbert_search.search.candidates import best_passages
 from sbert_search.search.fusion import Ranking
 from sbert_search.search.options import SearchOptions
-from sbert_search.search.queries import requires
 from sbert_search.search.retrieval import Retrieved
 from sbert_search.text.tokens.chunking import split_sentences
 
@@ -203,7 +202,7 @@ def _page(
 
         ranking = reordered(snapshot, found, options, reranker)
     if options.sort:
-        if options.mode == "hybrid" and not requires(found.asked, options.syntax):
+        if options.mode == "hybrid" and not found.required:
             _, words = ranking.stages["lexical"]
             ranking = ranking.take(np.flatnonzero(words))
         ranking = ranking.take(sorted_by(snapshot, options.sort, ranking.docs))
@@ -340,9 +339,13 @@ def page_hits(
     shares a word with the query; None: only words decide.
     """
     ranking = best_passages(snapshot, found.query, found.ranking, found.near, group=options.group)
+    if found.required and options.group:
+        from sbert_search.search.words import with_required_words
+
+        ranking = with_required_words(snapshot, found, ranking)
     hits = read_hits(snapshot, ranking, found.n_before)
     if highlight and hits:
-        hits = _highlighted(snapshot, found, hits, embedder)
+        hits = _highlighted(snapshot, found, hits, embedder, group=options.group)
     if reader is not None:
         hits = with_answers(reader, found.query, hits, options.answer_depth)
     hits = hits if options.full_text else list(map(cut_to_passage, hits))
@@ -373,11 +376,13 @@ def _highlighted(
     found: Retrieved,
     hits: list[Hit],
     embedder: Callable[[], TextEmbedder] | None,
+    *,
+    group: bool,
 ) -> list[Hit]:
     """Fill `Hit.best_sentence` and `Hit.matched_words`; texts must be whole."""
     # The best passage without the title, or the title if the passage has nothing else.
     bodies = [hit.text[slice(*passage_in_text(hit))] or hit.title for hit in hits]
-    texts = [f"{hit.title} {hit.text}" for hit in hits]
+    texts = [f"{hit.title} {hit.text}" if group else hit.passage for hit in hits]
     words = informative_words(snapshot, found.query, texts, found.near)
     wanted = " ".join([found.query, *chain.from_iterable(words if found.near else ())])
     best = best_sentences(snapshot, wanted, bodies, found.vector, embedder)

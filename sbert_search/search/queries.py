@@ -208,12 +208,6 @@ def parse_query(query: str) -> ParsedQuery:
     return ParsedQuery(text, tuple(dict.fromkeys(clauses)))
 
 
-def requires(query: str, syntax: str | None) -> bool:
-    """Whether operators of a query require a word, so that every document found has it."""
-    clauses = parse_query(query).clauses if syntax == "operators" else ()
-    return any(not clause.excluded for clause in clauses)
-
-
 def _clause(match: re.Match[str]) -> Clause | None:
     """Return the clause of a match of `_OPERATOR`; None if it contains no word to look up."""
     if (word := match["word"]) is not None:

@@ -50,6 +50,7 @@ class Retrieved(NamedTuple):
     others: Ranking | None = None
     n_before: int = 0  # number of documents on earlier pages
     near: NearWords | None = None  # None: not fuzzy, or dense and no word required
+    required: tuple[Clause, ...] = ()  # words and phrases that every document found has
 
 
 class _Search(NamedTuple):
@@ -126,8 +127,8 @@ def retrieve(
             admitted = word_mask(snapshot, clauses, mask, near)
         some = None if vectors is None else vectors[at]
         some_texts = [texts[i] for i in at]
-        demanded = not all(clause.excluded for clause in clauses)
-        fills = options.mode == "lexical" and demanded
+        required = tuple(clause for clause in clauses if not clause.excluded)
+        fills = options.mode == "lexical" and bool(required)
         search = _Search(snapshot, options, admitted, near, fills)
         rankings = _rankings(search, some_texts, some, options.depth)
         others: list[Ranking | None] = [None] * len(at)
@@ -137,8 +138,8 @@ def retrieve(
             others = [_for_groups(search, *each) for each in by_query]
         for i, ranking, more in zip(at, rankings, others, strict=True):
             vector = None if vectors is None else vectors[i]
-            matched = near if demanded or options.mode != "dense" else None
-            each = Retrieved(asked.texts[i], texts[i], vector, ranking, more, near=matched)
+            matched = near if required or options.mode != "dense" else None
+            each = Retrieved(asked.texts[i], texts[i], vector, ranking, more, 0, matched, required)
             found[i] = _with_candidates(each, options)
     return [found[i] for i in range(len(parsed))]
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +24,7 @@ from sbert_search.index.dense.query_plan import RowMask
 from sbert_search.index.lexical.analyzer import (
     STOP_WORD,
     NearWords,
+    TermReader,
     all_words,
     folded,
     is_plain,
@@ -34,11 +37,13 @@ from sbert_search.index.settings import all_stop_words
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.models.loading.resolve import PACKAGED_NAME
+from sbert_search.search.candidates import fields_of
 from sbert_search.search.fusion import Ranking
 from sbert_search.search.queries import Clause
 from sbert_search.text.tokens.chunking import PIECE_CHARS, pieces
 
 if TYPE_CHECKING:
+    from sbert_search.search.retrieval import Retrieved
     from sbert_search.text.tokens.tokenizer import TextTokenizer
 
 
@@ -268,9 +273,7 @@ def word_mask(
     phrases = []
     for clause in clauses:
         phrase, reader = Phrase(clause.text), snapshot.lexical.reader
-        (*others, term) = reader.hashes(phrase.words).tolist()
-        is_phrase = clause.quoted or others or is_unspaced(clause.text)
-        if is_phrase or term == STOP_WORD or not reader.words(clause.text):
+        if _is_phrase(clause, phrase.words, reader):
             phrases.append((clause, phrase))
         else:
             alike = None if clause.excluded else near
@@ -278,6 +281,50 @@ def word_mask(
     for clause, phrase in phrases:  # last: these read only documents that are still marked
         _keep(marks, _with_phrase(snapshot, phrase, marks), clause.excluded)
     return snapshot.mask_of_documents(marks)
+
+
+def _is_phrase(clause: Clause, words: Sequence[str], reader: TermReader) -> bool:
+    (*others, term) = reader.hashes(words).tolist()
+    if clause.quoted or others or is_unspaced(clause.text):
+        return True
+    return term == STOP_WORD or not reader.words(clause.text)
+
+
+def with_required_words(snapshot: Snapshot, found: Retrieved, ranking: Ranking) -> Ranking:
+    """Set the passage of each document to the best of those with the most of the required words.
+
+    The best is the nearest to the query or, without a vector, the first with the most words of the
+    query. All passages of a document have the words of its title, which a hit shows. Ranks and
+    scores stay.
+    """
+    rows, reader = snapshot.rows_of(ranking.docs), snapshot.lexical.reader
+    if len(rows) == len(ranking):  # each document has one passage
+        return ranking
+    settings = snapshot.manifest.lexical
+    assert settings is not None
+    tests = [_test_of(clause, reader, found.near) for clause in found.required]
+    passages = snapshot.fetch(rows)
+    if found.vector is not None:
+        scores = snapshot.scores_of(found.vector[None], rows).tolist()
+    else:
+        texts = (" ".join(fields_of(passage)) for passage in passages)
+        scores = [len(reader.matched_words(found.query, text, found.near)) for text in texts]
+    # For each passage of a document: how many clauses it meets, its score, and minus its row.
+    keys: dict[int, list[tuple[int, float, int]]] = defaultdict(list)
+    for passage, score in zip(passages, scores, strict=True):
+        title = passage.document.title if settings.title_weight > 0 else ""
+        n = sum(test(title) or test(fields_of(passage)[1]) for test in tests)
+        keys[passage.doc_row].append((n, score, -passage.row))
+    best = np.array([-max(keys[doc])[-1] for doc in ranking.docs.tolist()])
+    return replace(ranking, rows=best)
+
+
+def _test_of(clause: Clause, reader: TermReader, near: NearWords | None) -> Callable[[str], bool]:
+    """Return what tells whether a text meets a clause, as `word_mask` tells it of documents."""
+    phrase = Phrase(clause.text)
+    if _is_phrase(clause, phrase.words, reader):
+        return phrase.occurs_in
+    return lambda text: bool(reader.matched_words(clause.text, text, near))
 
 
 def documents_of(snapshot: Snapshot, mask: RowMask | None) -> Marks:

@@ -15,6 +15,7 @@ from tests.cli.process import sbert_search
 
 TEXT = "Stones roll down the hill. A mill grinds corn all day. Rain falls on the old roof."
 LONG = {"_id": "long", "title": "Notes", "text": TEXT}
+RANKED: tuple[SearchMode, ...] = ("dense", "lexical", "hybrid")
 SHORT = {"_id": "short", "title": "Sea", "text": "Salt water."}
 
 
@@ -74,6 +75,84 @@ def test_matched_words_are_those_of_the_whole_document(index: Index) -> None:
     hit = engine.search("corn grinds rain", k=1, mode="dense", highlight=True)[0]
     assert hit.matched_words == ("corn", "grinds", "rain")
     assert hit.best_sentence == "A mill grinds corn all day."
+
+
+def test_matched_words_of_a_passage_are_those_of_the_passage(index: Index) -> None:
+    engine = SearchEngine(index, HashingEmbedder())
+    for mode in RANKED:
+        hits = engine.search("corn notes rain", mode=mode, group=False, highlight=True)
+        words = {(hit.doc_id, hit.chunk): hit.matched_words for hit in hits}
+        found = {("long", 0): ("notes",), ("long", 1): ("corn",), ("long", 2): ("rain",)}
+        assert words == (found if mode == "lexical" else found | {("short", 0): ()})
+
+
+# Cosines with "by water river mill": 5/(2 sqrt 8), 2/(2 sqrt 5) and 3/(2 sqrt 5).
+PASSAGES = [
+    "The river mill; water, by river. ",
+    "A boat sails by water. ",
+    "By water the mill turns.",
+]
+
+
+@pytest.fixture(scope="module")
+def by_water(tmp_path_factory: pytest.TempPathFactory) -> SearchEngine:
+    rows = [
+        {"_id": "d", "title": "An old song of the sea", "text": "".join(PASSAGES)},
+        {"_id": "other", "text": "Salt."},
+    ]
+    index = Index.build(
+        rows,
+        out=tmp_path_factory.mktemp("water") / "i",
+        model=HashingEmbedder(),
+        on_truncate="chunk",
+        chunk_tokens=6,
+    )
+    assert [p.text for p in index.state.fetch(range(1, 4))] == PASSAGES
+    return SearchEngine(index, HashingEmbedder())
+
+
+@pytest.mark.parametrize(
+    ("query", "chunk"),
+    [
+        ("by water river mill", 0),
+        ('"by water" river mill', 2),  # 1 and 2 have the phrase, and 2 more of the other words
+        ('"by water" -"river turns" river mill', 2),
+        ("+boats river mill", 1),
+        ("+water river mill", 0),  # all have the word
+        ("+boat +sails +turns river mill", 1),  # none has all three; 1 has two
+        ("+boat +turns river mill", 2),  # each has one; 2 shares a word more
+        ('"sails by water by water" river mill', 0),  # the phrase stands in two passages
+        ('"the sea" by water boat', 1),  # the title counts for each passage, and 1 is the best
+        ('"the" "boat" river mill', 1),
+    ],
+)
+def test_the_passage_shown_has_the_required_words(
+    by_water: SearchEngine, query: str, chunk: int
+) -> None:
+    for mode in RANKED:
+        hit = by_water.search(query, mode=mode, k=1)[0]
+        assert (hit.doc_id, hit.chunk) == ("d", chunk + 1), mode
+
+
+def test_a_required_word_chooses_the_passage_in_fuzzy_search_too(by_water: SearchEngine) -> None:
+    for mode in RANKED:
+        hit = by_water.search("+sials river mill water", mode=mode, fuzzy=1)[0]
+        assert (hit.doc_id, hit.chunk) == ("d", 2), mode
+
+
+def test_the_scores_of_a_required_phrase_are_those_of_the_document(by_water: SearchEngine) -> None:
+    class Reader:
+        def predict(self, pairs: list[tuple[str, str]]) -> list[float]:
+            assert pairs == [("by water river mill", PASSAGES[0])]
+            return [0.5]
+
+    for reranker in (None, Reader()):
+        engine = SearchEngine(by_water.index, HashingEmbedder(), reranker)
+        hit = engine.search('"by water" river mill', mode="dense", k=1)[0]
+        assert (hit.passage, hit.text) == (PASSAGES[2], PASSAGES[2])
+        assert hit.stages["dense"].score == pytest.approx(5 / (2 * 8**0.5))
+    (hit,) = by_water.search('"by water" river mill', k=1, group=False, mode="dense")
+    assert hit.passage == PASSAGES[0]  # a phrase is a condition on the document
 
 
 def test_similar_documents_have_bounded_texts_too(index: Index) -> None:
