@@ -53,6 +53,8 @@ def findings(source: str, path: str) -> list[str]:
     judge_writes = path.startswith("sbert_search/") and path not in (THE_WRITER, THE_OPENER)
     found = []
     for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Call | ast.Import | ast.ImportFrom):
+            continue
         reasons = [*_runs_code(node), *(_writes(node) if judge_writes else ())]
         found += [f"{path}:{getattr(node, 'lineno', 0)}: {reason}" for reason in reasons]
     return found
@@ -78,6 +80,8 @@ def _writes(node: ast.AST) -> Iterator[str]:
     if not isinstance(node, ast.Call):
         return
     name = ast.unparse(node.func)
+    if name.startswith("Path('/proc/self/"):
+        return  # a setting of the process, on no disk
     last = name.rpartition(".")[2]
     opens = last == "open" and name not in ("webbrowser.open", "os.open")
     if (
@@ -101,7 +105,6 @@ def _top(name: str) -> str:
     return name.partition(".")[0]
 
 
-@pytest.mark.thorough
 def test_no_file_does_what_none_may() -> None:
     assert len(SOURCES) > 300
     names = {path: path.relative_to(ROOT).as_posix() for path in SOURCES}

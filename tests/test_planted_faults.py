@@ -12,7 +12,6 @@ from tests.plant_faults import PACKAGE, ROOT, Fault, read_faults
 from tests.without_wing import PAGES
 
 
-@pytest.mark.thorough
 def test_every_planted_fault_fits_one_place_and_changes_the_code() -> None:
     faults = read_faults()
     assert len({fault.name for fault in faults}) == len(faults) == 40
