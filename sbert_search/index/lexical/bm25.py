@@ -283,7 +283,20 @@ def _all_gains(
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return the document of each pair, term by term, and what the pair adds to its score."""
     docs, counts = postings.read(by_term)
-    return docs, np.repeat(weights, list(map(len, by_term))) * counts / (counts + norms[docs])
+    return docs, _added(np.repeat(weights, list(map(len, by_term))), counts, norms[docs])
+
+
+def _added(
+    weight: float | NDArray[np.float64], counts: NDArray[np.float64], norms: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return ``weight * counts / (counts + norms)`` in place of counts; norms are overwritten.
+
+    Arrays for what is in between would take a sixth of the time that the pairs of a term take.
+    """
+    norms += counts
+    counts *= weight
+    counts /= norms
+    return counts
 
 
 class _Lists:
@@ -393,7 +406,7 @@ class _Lists:
     def _gains(self, at: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return the documents of a term, and what it adds to their scores, each (n,)."""
         docs, counts = self._postings.read([self._by_term[at]])
-        return docs, np.asarray(self._weights[at] * counts / (counts + self._norms[docs]))
+        return docs, _added(self._weights[at], counts, self._norms[docs])
 
     def _gains_of(
         self, at: int, docs: NDArray[np.int64], norms: NDArray[np.float64]
@@ -423,7 +436,7 @@ class _Lists:
         term, span = self._terms[at], self._by_term[at]
         if (known := self._long.get(term)) is None:
             docs, counts = self._postings.read([span])
-            gains = counts / (counts + self._norms[docs])
+            gains = _added(1.0, counts, self._norms[docs])
             firsts = self._postings.pairs[span.start : span.stop : BLOCK].copy()
             known = LongTerm(float(gains.max(initial=0.0)), firsts)
             if len(span) >= LONG_FROM:
