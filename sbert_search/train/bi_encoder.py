@@ -186,6 +186,9 @@ def _training(recipe: BiEncoderRecipe, out: Path, ranks: Ranks, *, allow_inexact
     _check_sizes(loss, (teacher or bi_encoder).dim)
     teach = partial(_with_teacher_targets, recipe, teacher, ranks)
     files = [read_examples(path, data, loss.kind.target) for path in data.files]
+    if data.form == "texts" and loss.kind.fewest == 1:
+        # Such rows have their text twice, for losses that compare two texts.
+        files = [[replace(row, texts=row.texts[:1]) for row in rows] for rows in files]
     _check_text_counts(files, data, loss)
     described = bi_encoder.describe()
     prompts = [described.prompt(name) for name in recipe.prompt_names or (None,)]

@@ -132,6 +132,13 @@ def test_a_student_comes_closer_to_its_teacher_on_other_texts(
     assert (taught * learned).sum(axis=1).mean() == pytest.approx(end, abs=1e-5)
 
 
+def test_a_step_embeds_a_text_once(given: Path, tmp_path: Path) -> None:
+    (tmp_path / "two.txt").write_text("the cat sat\na\n")
+    settings = [f"data.train={tmp_path / 'two.txt'}", "layers=1", "budget.steps=1"]
+    run = train_bi_encoder(recipe_of(given, *settings), tmp_path / "run")
+    assert run.state.tokens == 5 + 3  # with [CLS] and [SEP]
+
+
 def narrow(folder: Path, hidden: int = 8) -> Path:
     """Save a pre-trained encoder of another width, with a vocabulary of its own order."""
     encoder = tiny_encoder(hidden_size=hidden, initializer_range=0.2)
