@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -40,6 +42,8 @@ T = TypeVar("T")
 
 RETRY_S = 5.0  # seconds until a refused commit is tried again
 NO_RERANKER = "The server was started without --rerank, so it has no reranker."
+# The folders of an absolute path, which may have spaces only if it is quoted.
+_FOLDERS = re.compile(r"(?<=')/(?:[^/'\n]+/)*|(?<![\w/.:'])/(?:[^/\s]+/)*")
 _NO_MODEL = "The index has no model; search by words or by similar."
 
 
@@ -174,9 +178,9 @@ class ServedIndex:
             self._retry_s = monotonic() + RETRY_S  # missing files may yet be copied or restored
             known = stamp == self._refused or str(error) == self._reason
             self._refused, self._reason = stamp, str(error)
+            self.reload_error = self._refusal(error)
             if known:  # reported before; all commits of an unfinished build have the same reason
                 return
-            self.reload_error = f"The newest commit was refused ({type(error).__name__})."
             self.metrics.reload_failures.add(labels={"index": self.name})
             warn(f"{self.name}: the new commit is refused, the one before goes on: {error}")
             return
@@ -186,6 +190,18 @@ class ServedIndex:
             self.metrics.reloads.add(labels={"index": self.name})
         if moved:
             note(f"{self.name}: commit {self.commit:,} is served, {len(self.index):,} documents.")
+
+    def _refusal(self, error: Exception) -> str:
+        """Say which commit is refused and why, without paths."""
+        which = "The newest commit"
+        with suppress(OSError, ValueError, LookupError, TypeError, RecursionError):
+            state = json.loads(self.index.store.commit_file.read_bytes().partition(b"\n")[2])
+            which = f"Commit {state['generation']:,}"
+        why = ""
+        if isinstance(error, (SbertSearchError, OSError)):
+            why = str(error).replace(str(self.index.path), self.name)
+            why = ": " + _FOLDERS.sub("", why).removesuffix(".")
+        return f"{which} was refused ({type(error).__name__}){why}."
 
     async def _moved(self) -> bool:
         """Move to the newest commit; return whether there was a newer one."""

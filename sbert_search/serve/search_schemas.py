@@ -337,7 +337,7 @@ class IndexCard(Struct, kw_only=True):
         query_model: Name of the model that embeds queries in its place; None: there is none.
         columns: Metadata columns and their types.
         writable: Whether documents can be added.
-        reload_error: Why the newest commit is not served; "": it is.
+        reload_error: Which commit is not served, and why; "": the newest one is served.
         migrating_to: Name of the model of a migration that has not switched yet, or "".
         migration_left: Number of passages that it has not embedded yet.
     """

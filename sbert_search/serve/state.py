@@ -79,6 +79,15 @@ class Served:
             lambda: {(("index", name),): len(one.index) for name, one in self.indexes.items()},
             adds=False,
         )
+        self.metrics.add_gauge(
+            "sbert_search_newest_commit_served",
+            "1, or 0 while the newest commit of an index is refused.",
+            lambda: {
+                (("index", name),): float(not one.reload_error)
+                for name, one in self.indexes.items()
+            },
+            adds=False,
+        )
 
     @property
     def models(self) -> list[ServedEmbedder | ServedReranker | ServedClassifier]:

@@ -243,7 +243,7 @@ def test_the_indexes_are_described(live: Live) -> None:
 
 def test_health_readiness_and_metrics(live: Live) -> None:
     assert live.ask("GET", "/health").json == {"status": "ok"}
-    assert live.ask("GET", "/v1/ready").json == {"status": "ok"}
+    assert live.ask("GET", "/v1/ready").json == {"status": "ok", "refused": {}}
     live.search("dough")
     answer = live.ask("GET", "/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
@@ -258,6 +258,7 @@ def test_every_answer_says_what_it_took(live: Live) -> None:
     assert answer.headers["x-compute-tokens"] == "3"
     assert answer.headers["x-truncated-texts"] == "0"
     for name in ("x-total-time", "x-queue-time", "x-inference-time", "x-tokenization-time"):
+    assert 'sbert_search_newest_commit_served{index="my.index"} 1' in lines
         assert float(answer.headers[name]) >= 0
     assert answer.json["usage"] == {
         "prompt_tokens": 3,

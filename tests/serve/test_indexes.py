@@ -8,6 +8,7 @@ import io
 import itertools
 import os
 import random
+import re
 import shutil
 import tempfile
 import threading
@@ -26,12 +27,14 @@ from sbert_search.embed.protocol import TokenizedTexts, Vectors
 from sbert_search.index.index import Index
 from sbert_search.index.writer import IndexWriter
 from sbert_search.search.engine import SearchEngine
-from sbert_search.serve.access import ServerLimits
+from sbert_search.serve.access import AccessTokens, ServerLimits
 from sbert_search.serve.embedder import ServedEmbedder
+from sbert_search.serve.endpoint import Call
 from sbert_search.serve.indexes import ServedIndex
 from sbert_search.serve.metrics import Metrics
 from sbert_search.serve.problems import Problem
-from sbert_search.serve.state import Served, reloading
+from sbert_search.serve.routes.operating import ready
+from sbert_search.serve.state import Served, ServeSettings, open_served, reloading
 from sbert_search.text.fields import FieldNames
 from tests.cli.conftest import ROWS
 from tests.models.tiny import WORDS, tiny_static
@@ -221,6 +224,58 @@ def test_an_error_of_another_kind_does_not_end_the_reloads(
             patch.setattr(Index, "refresh", fails)
             asyncio.run(served.reload())
         assert "MemoryError" in served.reload_error
+    finally:
+        served.close()
+
+
+def test_a_refused_commit_is_named_where_the_server_is_watched(folder: Path) -> None:
+    settings = ServeSettings(indexes={"mine": folder}, tokens=AccessTokens({}))
+    served = open_served(settings)
+    index = served.indexes["mine"]
+
+    def watched() -> tuple[int, dict[str, str]]:
+        asyncio.run(index.reload())
+        reply: Any = asyncio.run(ready(served, cast("Call[None]", None)))
+        flag = 'sbert_search_newest_commit_served{index="mine"}'
+        good = next(line for line in served.metrics.text().splitlines() if line.startswith(flag))
+        assert (reply.status, good[-1]) == (200, "0" if reply.value.refused else "1")
+        return index.commit, reply.value.refused
+
+    try:
+        newer = shutil.copytree(folder, folder.with_name("newer"))
+        assert watched() == (index.commit, {})
+        served_commit = index.commit
+        Index.open(newer).add([{"_id": "cheese", "text": "Rennet makes milk curdle."}])
+        shutil.copy(newer / "MANIFEST.json", folder)
+        commit, refused = watched()
+        assert commit == served_commit
+        assert re.fullmatch(
+            rf"Commit {commit + 1} was refused \(CorruptIndex\): [\w/.-]+ is corrupt: expected the "
+            r"file, got no such file\. Restore the file from a backup, or build the index again\.",
+            refused["mine"],
+        )
+        (folder / "MANIFEST.json").unlink()
+        _, refused = watched()
+        assert refused["mine"].startswith(
+            "The newest commit was refused (NotAnIndex): mine holds no index: it has no MANIFEST."
+        )
+        shutil.rmtree(folder)
+        shutil.copytree(newer, folder)
+        assert watched() == (served_commit + 1, {})
+    finally:
+        index.close()
+
+
+def test_a_refusal_shows_no_path(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(index: Index) -> bool:
+        raise PermissionError(13, "Permission denied", "/srv/a b/other/ids-1.bin")
+
+    opened = Index.open(folder)
+    served = ServedIndex("mine", opened, None, SearchEngine(opened), None, Metrics())
+    try:
+        monkeypatch.setattr(Index, "refresh", fails)
+        asyncio.run(served.reload())
+        assert served.reload_error.endswith("Permission denied: 'ids-1.bin'.")
     finally:
         served.close()
 

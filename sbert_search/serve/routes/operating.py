@@ -32,6 +32,17 @@ class Status(Struct, kw_only=True):
     status: Literal["ok"] = "ok"
 
 
+class Readiness(Status, kw_only=True):
+    """The server is ready.
+
+    Attributes:
+        refused: Why the newest commit of an index is not served, by the name of the index. An
+            earlier commit of it is served.
+    """
+
+    refused: dict[str, str] = {}
+
+
 async def health(served: Served, call: Call[None]) -> Reply:
     """Say that the process answers."""
     return Reply(Status())
@@ -41,7 +52,8 @@ async def ready(served: Served, call: Call[None]) -> Reply:
     """Say whether the server should get requests."""
     if why := served.why_not_ready():
         raise Problem(503, why)
-    return Reply(Status())
+    errors = {name: one.reload_error for name, one in served.indexes.items()}
+    return Reply(Readiness(refused={name: error for name, error in errors.items() if error}))
 
 
 async def metrics(served: Served, call: Call[None]) -> Reply:
@@ -89,7 +101,7 @@ async def info(served: Served, call: Call[None]) -> Reply:
 
 OPERATIONS: tuple[Operation[None], ...] = (
     Operation("GET", "/health", health, Status, right="open"),
-    Operation("GET", "/ready", ready, Status, right="open"),
+    Operation("GET", "/ready", ready, Readiness, right="open"),
     Operation("GET", "/metrics", metrics, str, media_type=_METRICS_TYPE),
     Operation("GET", "/info", info, InfoResponse, style="tei"),
 )
