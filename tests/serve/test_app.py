@@ -192,6 +192,8 @@ def test_wrong_facets_are_refused(
 ) -> None:
     answer = live.ask("POST", "/v1/facets", body)
     assert (answer.status, answer.json["error"]["param"]) == (status, param)
+        ({"columns": ["nope"]}, 400, "columns"),
+        ({"columns": ["year:5:1"]}, 400, "columns"),
 
 
 def test_documents_are_read_and_compared(live: Live) -> None:

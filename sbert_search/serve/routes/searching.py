@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import date, datetime
+from functools import partial
 from typing import TypeVar
 
 import msgspec
 
+from sbert_search.config import names_of
 from sbert_search.declared import declared
+from sbert_search.errors import QueryError
 from sbert_search.index.upkeep.info import model_name, without_vectors
 from sbert_search.records import Hit, MetadataValue
 from sbert_search.search.facets import Facet
@@ -169,14 +173,16 @@ async def answer_search(served: Served, body: AskedSearch, work: Work) -> Search
         raise Problem(413, message, "rerank_depth")
     if not queries and (body.rerank or body.highlight or body.passages):
         raise Problem(400, "rerank, highlight and passages need a query.", "query")
-    answers = await served_index.search(
-        queries, options, work, reranks=body.rerank, highlight=body.highlight
-    )
+    with _named_field(partial(_field_with_column, options)):
+        answers = await served_index.search(
+            queries, options, work, reranks=body.rerank, highlight=body.highlight
+        )
     facets: Mapping[str, Facet] = {}
     total, suggestion = None, None
     with work.searching():
         if body.facets:
-            facets = await served_index.facets(body.query, body.facets, options)
+            with _named_field(lambda _: "facets"):
+                facets = await served_index.facets(body.query, body.facets, options)
         if body.queries is None:
             total, suggestion = await served_index.about(body.query, options)
     results = [
@@ -216,7 +222,8 @@ async def count_facets(served: Served, call: Call[AskedFacet]) -> Reply:
     named = {name: value for name in FACETS if (value := getattr(body, name)) is not None}
     options = served.defaults.with_keywords(None, **named)
     served.require_filter(options.where)
-    facets = await served_index.facets(body.query, body.columns, options, body.n)
+    with _named_field(lambda _: "columns"):
+        facets = await served_index.facets(body.query, body.columns, options, body.n)
     counts = [counts_of(facet) for facet in facets.values()]
     return Reply(FacetResponse(index=served_index.name, facets=counts))
 
@@ -264,7 +271,8 @@ async def answer_similar(served: Served, body: AskedSimilar, work: Work) -> Simi
         raise Problem(400, problem, "like")
     options = _options(served_index, body, SIMILAR, served)
     served.require_filter(options.where)
-    hits = await served_index.similar(body.like, body.unlike, options, work)
+    with _named_field(partial(_field_with_column, options)):
+        hits = await served_index.similar(body.like, body.unlike, options, work)
     return SimilarResponse(
         index=served_index.name,
         id=body.like[0],
@@ -272,6 +280,37 @@ async def answer_similar(served: Served, body: AskedSimilar, work: Work) -> Simi
         missing_shards=list(hits.missing),
         hits=[hit_of(hit) for hit in hits],
     )
+
+
+@contextmanager
+def _named_field(field_of: Callable[[str], str]) -> Iterator[None]:
+    """Name the wrong field in a problem that names none, by its message."""
+    try:
+        yield
+    except Problem as problem:
+        if problem.status == 400:
+            problem.param = problem.param or field_of(problem.message)
+        raise
+
+
+def _field_with_column(options: SearchOptions, message: str) -> str:
+    """Return the field of a search that has a column which a message quotes; "": none."""
+    columns: Mapping[str, Sequence[str]] = {
+        "boost": [boost.column for boost in options.boosts],
+        "sort": [name.removeprefix("-") for name in names_of(options.sort or ())],
+        "group_by": names_of([options.group_by or ""]),
+        "fields": names_of(options.fields or ()),
+    }
+    quoted = message.partition(";")[0]  # what follows are names to choose from
+    found = (name for name, of in columns.items() if any(repr(one) in quoted for one in of))
+    return next(found, "")
+
+
+def _boost(text: str) -> Boost:
+    try:
+        return Boost.parse(text)
+    except QueryError as error:
+        raise Problem(400, str(error), "boost") from error
 
 
 def _in_address(asked: Mapping[str, object], kind: type[T]) -> T:
@@ -318,13 +357,16 @@ def _options(
     with served_index.plain_errors():
         if isinstance(body, AskedSearch):
             named["group"] = not body.passages
+            if body.passages and "group_by" in named:
+                message = "group_by groups documents, not passages; leave out one of the two."
+                raise Problem(400, message, "group_by")
             if body.fusion is not None:
                 given = {name: getattr(body.fusion, name) for name in FUSION}
                 given = {name: value for name, value in given.items() if value is not None}
                 named["fusion"] = replace(served.defaults.fusion, **given)
         else:
             named["rerank_depth"] = 0
-        boosts = [Boost.parse(text) for text in body.boost]
+        boosts = [_boost(text) for text in body.boost]
         options = served.defaults.with_keywords(k, boost=boosts, **named)
     n_hits = options.offset + k
     if n_hits > limits.k:
