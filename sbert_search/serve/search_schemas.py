@@ -14,6 +14,7 @@ MOST = 1_000_000
 MOST_BOOSTS = 8  # each reads a column of the candidates
 Count = Annotated[int, Meta(ge=1, le=MOST)]
 Position = Annotated[int, Meta(ge=0, le=MOST)]
+FacetLimit = Annotated[int, Meta(ge=1, le=100)]
 
 JsonScalar = str | int | float | bool
 JsonValue = str | int | float | bool | list[JsonScalar] | None
@@ -91,6 +92,8 @@ class AskedSearch(Struct, kw_only=True, forbid_unknown_fields=True):
         passages: Whether a hit is a passage, so that several may come from a document.
         facets: Columns whose values are counted among all documents that match, or in ranges, such
             as ``price:0:50:100``; one query only.
+        facet_values: Largest number of values that are listed for each of ``facets``, and of
+            ranges.
     """
 
     query: str | None = None
@@ -104,6 +107,7 @@ class AskedSearch(Struct, kw_only=True, forbid_unknown_fields=True):
     explain: bool = False
     passages: bool = False
     facets: list[str] = []
+    facet_values: FacetLimit = 10
 
 
 OPTIONS = (
@@ -288,7 +292,7 @@ class AskedFacet(Struct, kw_only=True, forbid_unknown_fields=True):
     columns: list[str]
     index: str = ""
     query: str | None = None
-    n: Annotated[int, Meta(ge=1, le=100)] = 10
+    n: FacetLimit = 10
 
 
 FacetRequest = _request(AskedFacet, *FACETS, syntax="operators", mode=None, fuzzy=None)

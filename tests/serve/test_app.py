@@ -156,6 +156,13 @@ def test_facets_count_the_values_of_columns(live: Live) -> None:
     ]
 
 
+def test_a_search_says_how_many_values_its_facets_list(live: Live) -> None:
+    asked = {"query": "dough", "mode": "dense", "facets": ["year"], "facet_values": 2}
+    (facet,) = live.post("/v1/search", **asked).json["facets"]
+    assert [one["value"] for one in facet["values"]] == [1999, 2010]
+    assert (facet["other"], len(facet["ranges"])) == (1, 2)
+
+
 def test_facets_are_counted_without_a_query(live: Live) -> None:
     every = live.post("/v1/facets", columns=["year"], n=2).json["facets"][0]
     assert (every["values"], every["other"]) == (
@@ -185,6 +192,8 @@ def test_facets_are_counted_without_a_query(live: Live) -> None:
         ({"columns": ["year"], "where": "nope = 1"}, 400, "where"),
         ({"columns": ["year"], "index": "none"}, 404, "index"),
         ({"columns": ["year"], "n": 0}, 400, "n"),
+        ({"columns": ["nope"]}, 400, "columns"),
+        ({"columns": ["year:5:1"]}, 400, "columns"),
     ],
 )
 def test_wrong_facets_are_refused(
@@ -192,8 +201,6 @@ def test_wrong_facets_are_refused(
 ) -> None:
     answer = live.ask("POST", "/v1/facets", body)
     assert (answer.status, answer.json["error"]["param"]) == (status, param)
-        ({"columns": ["nope"]}, 400, "columns"),
-        ({"columns": ["year:5:1"]}, 400, "columns"),
 
 
 def test_documents_are_read_and_compared(live: Live) -> None:
@@ -251,6 +258,7 @@ def test_health_readiness_and_metrics(live: Live) -> None:
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     lines = answer.raw.decode().splitlines()
     assert 'sbert_search_documents{index="my.index"} 3' in lines
+    assert 'sbert_search_newest_commit_served{index="my.index"} 1' in lines
     assert any(line.startswith('te_request_success{method="/search"} ') for line in lines)
     assert any(line.startswith("te_batch_next_tokens_bucket") for line in lines)
 
@@ -260,7 +268,6 @@ def test_every_answer_says_what_it_took(live: Live) -> None:
     assert answer.headers["x-compute-tokens"] == "3"
     assert answer.headers["x-truncated-texts"] == "0"
     for name in ("x-total-time", "x-queue-time", "x-inference-time", "x-tokenization-time"):
-    assert 'sbert_search_newest_commit_served{index="my.index"} 1' in lines
         assert float(answer.headers[name]) >= 0
     assert answer.json["usage"] == {
         "prompt_tokens": 3,

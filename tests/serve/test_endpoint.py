@@ -48,6 +48,7 @@ BAD = [
     ({"query": "x", "facets": ["nope"]}, "facets"),
     ({"query": "x", "facets": ["year:5:1"]}, "facets"),
     ({"query": "x", "facets": ["year", "year:0:2000"]}, "facets"),
+    ({"query": "x", "facets": ["year"], "facet_values": 0}, "facet_values"),
     ({"query": "x", "boost": ["year"]}, "boost"),
     ({"query": "x", "boost": ["year:more:1"]}, "boost"),
     ({"query": "x", "boost": ["year:log:nan"]}, "boost"),
