@@ -84,6 +84,8 @@ class SearchArguments(Struct, kw_only=True, forbid_unknown_fields=True):
         where: A condition in SQL over the metadata columns, such as: year >= 2020 AND lang = 'en'.
         index: Name of the index to search; "": the first one.
         rerank: Whether a slower model sorts the first hits again.
+        group_by: Name of a metadata column of which each value has one hit, the best; "": none.
+        passages: Whether hits are passages, of which several may come from one document.
     """
 
     query: str
@@ -93,6 +95,8 @@ class SearchArguments(Struct, kw_only=True, forbid_unknown_fields=True):
     where: str = ""
     index: str = ""
     rerank: bool = False
+    group_by: str = ""
+    passages: bool = False
 
 
 class SimilarArguments(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -208,6 +212,7 @@ AnyTool: TypeAlias = Tool[SearchArguments] | Tool[SimilarArguments] | Tool[Docum
 
 async def _search(served: Served, arguments: SearchArguments, work: Work) -> FoundDocuments:
     asked = {**msgspec.structs.asdict(arguments), "where": arguments.where or None}
+    asked["group_by"] = arguments.group_by or None
     request = msgspec.convert(asked, SearchRequest)
     answer = await answer_search(served, request, work)
     [found] = answer.results

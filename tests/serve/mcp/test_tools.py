@@ -71,6 +71,29 @@ def test_a_search_that_names_no_mode_gets_that_of_the_server(built: Path) -> Non
     assert call(served, "search", query="wheal", mode="dense")["total"] == 3
 
 
+def test_hits_are_grouped_or_are_passages(tmp_path: Path) -> None:
+    rows = [
+        {
+            "_id": "a",
+            "text": "Mills grind the grain all day. Mills need some wind to turn.",
+            "kind": "craft",
+        },
+        {"_id": "b", "text": "Mills need water.", "kind": "craft"},
+        {"_id": "c", "text": "Bread is baked.", "kind": "food"},
+    ]
+    cut: Any = {"on_truncate": "chunk", "chunk_tokens": 6}
+    Index.build(rows, out=tmp_path / "mills", model="hashing", **cut)
+    served = opened({"mills": tmp_path / "mills"})
+
+    def found(**options: object) -> list[str]:
+        answer = call(served, "search", query="mills", mode="dense", **options)
+        return sorted(hit["id"] for hit in answer["hits"])
+
+    assert found() == ["a", "b", "c"]
+    assert len(found(group_by="kind")) == 2
+    assert found(passages=True) == ["a", "a", "b", "c"]
+
+
 @pytest.mark.parametrize(
     ("name", "arguments", "status", "param"),
     [
@@ -90,6 +113,8 @@ def test_a_search_that_names_no_mode_gets_that_of_the_server(built: Path) -> Non
         ("search", {"query": "x", "where": "year = 1 AND " * 9}, 413, "where"),
         ("search", {"query": "x", "index": "/etc"}, 404, "index"),
         ("search", {"query": "x", "rerank": True}, 400, "rerank"),
+        ("search", {"query": "x", "group_by": "nope"}, 400, "group_by"),
+        ("search", {"query": "x", "group_by": "year", "passages": True}, 400, "group_by"),
         ("similar", {"id": "none"}, 404, "id"),
         ("similar", {"id": "mill", "k": 6}, 400, "k"),
         ("similar", {"id": ["mill"]}, 400, "id"),
