@@ -55,6 +55,7 @@ class Progress:
         unit: Plural name of the units, such as "docs".
         seconds: Seconds since the step began.
         finished: Whether the step has ended; a step that fails is never reported as finished.
+        about: What else there is to say of the units done, such as "150 texts unchanged", or "".
 
     Example:
         >>> Progress("Embedding", done=40, total=100, unit="texts", seconds=2.0).done
@@ -67,10 +68,12 @@ class Progress:
     unit: str
     seconds: float
     finished: bool = False
+    about: str = ""
 
     def __str__(self) -> str:
         if self.finished:
-            return f"{self.name}: {self.done:,} {self.unit} in {duration(self.seconds)}"
+            about = f", {self.about}" if self.about else ""
+            return f"{self.name}: {self.done:,} {self.unit} in {duration(self.seconds)}{about}"
         parts = [f"{self.name}: {self.done:,} {self.unit}"]
         if self.total:
             share = self.done / self.total
@@ -80,6 +83,7 @@ class Progress:
             if self.total and self.total >= self.done:
                 left_s = self.seconds * (self.total - self.done) / self.done
                 parts.append(f"{duration(left_s)} left")
+        parts += [self.about] if self.about else []
         return ", ".join(parts)
 
 
@@ -198,25 +202,26 @@ def progress(
     *,
     hidden: bool = False,
     own_lines: bool = False,
+    about: Callable[[], str] = str,
 ) -> Iterator[Advance]:
     """Show the progress of a step; yield a function that adds n finished units.
 
     With ``own_lines``, the step writes its own lines by `tell_progress`, and only a callback is
-    called.
+    called. ``about`` says what else there is to show.
     """
     if hidden or _quiet or _display == "off" or (own_lines and _display == "auto"):
         yield lambda n: None
     elif callable(_display):
-        with _counted(label, total, unit, _Often(_display)) as advance:
+        with _counted(label, total, unit, about, _Often(_display)) as advance:
             yield advance
     elif sys.stderr and sys.stderr.isatty():
         from sbert_search.base.progress_bar import bar
 
         stdout_is_terminal = sys.stdout is not None and sys.stdout.isatty()
-        with bar(label, total, unit, stdout_is_terminal=stdout_is_terminal) as advance:
+        with bar(label, total, unit, about, stdout_is_terminal=stdout_is_terminal) as advance:
             yield advance
     else:
-        with _counted(label, total, unit, _Lines()) as advance:
+        with _counted(label, total, unit, about, _Lines()) as advance:
             yield advance
 
 
@@ -250,21 +255,29 @@ class _Lines:
 
 @contextlib.contextmanager
 def _counted(
-    label: str, total: int | None, unit: str, show: Callable[[Progress], None]
+    label: str,
+    total: int | None,
+    unit: str,
+    about: Callable[[], str],
+    show: Callable[[Progress], None],
 ) -> Iterator[Advance]:
     """Count the finished units of a step, which several threads may report, and show each state."""
     start, done, guard = time.perf_counter(), 0, threading.Lock()
+
+    def state(*, finished: bool = False) -> Progress:
+        seconds = time.perf_counter() - start
+        return Progress(label, done, total, unit, seconds, finished, about())
 
     def advance(n: int) -> None:
         nonlocal done
         with guard:
             done += n
-            show(Progress(label, done, total, unit, time.perf_counter() - start))
+            show(state())
 
     advance(0)
     yield advance
     with guard:
-        show(Progress(label, done, total, unit, time.perf_counter() - start, finished=True))
+        show(state(finished=True))
 
 
 def duration(seconds: float) -> str:

@@ -33,7 +33,12 @@ class _Rate(ProgressColumn):
 
 @contextlib.contextmanager
 def bar(
-    label: str, total: int | None, unit: str, *, stdout_is_terminal: bool
+    label: str,
+    total: int | None,
+    unit: str,
+    about: Callable[[], str] = str,
+    *,
+    stdout_is_terminal: bool,
 ) -> Iterator[Callable[[int], None]]:
     """Show a bar on stderr until the context ends; yield a function that adds n finished units."""
     columns = (
@@ -43,6 +48,7 @@ def bar(
         _Rate(unit),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
+        TextColumn("{task.fields[about]}"),
     )
     # With `redirect_stdout`, rich writes everything that is printed meanwhile to stderr, above the
     # bar. If stdout is a file or a pipe, this file or pipe would not get the output.
@@ -50,5 +56,5 @@ def bar(
         *columns, console=Console(stderr=True), transient=True, redirect_stdout=stdout_is_terminal
     )
     with progress as shown:
-        task = shown.add_task(label, total=total)
-        yield lambda n: shown.advance(task, n)
+        task = shown.add_task(label, total=total, about="")
+        yield lambda n: shown.update(task, advance=n, about=about())

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from itertools import count, pairwise
+from pathlib import Path
 
 import pytest
 
@@ -77,6 +78,14 @@ def test_a_short_step_writes_nothing(clock: list[float]) -> None:
             Progress("Indexing", 1400, 1400, "docs", 65.2, finished=True),
             "Indexing: 1,400 docs in 1 min 05 s",
         ),
+        (
+            Progress("Indexing", 151, 151, "docs", 2.0, True, "150 texts unchanged"),
+            "Indexing: 151 docs in 2.0 s, 150 texts unchanged",
+        ),
+        (
+            Progress("Indexing", 100, 200, "docs", 2.0, about="100 texts unchanged"),
+            "Indexing: 100 of 200 docs (50%), 50 docs/s, 2.0 s left, 100 texts unchanged",
+        ),
     ],
 )
 def test_a_state_reads_as_a_line(state: Progress, line: str) -> None:
@@ -109,6 +118,18 @@ def test_a_build_reports_through_the_callback_and_writes_nothing(
     assert ended["Indexing"] == 2
     assert capsys.readouterr().err == ""
     assert set_progress(before) == seen.append
+
+
+def test_an_update_says_how_many_texts_it_does_not_embed(tmp_path: Path) -> None:
+    table = tmp_path / "rows.csv"
+    table.write_text("id,text,price\na,a cat,1\nb,a dog,2\nc,a hen,3\n")
+    index = Index.build(table, out=tmp_path / "i", model="hashing")
+    table.write_text("id,text,price\na,a cat,1\nb,a dog,5\nc,a cow,3\nd,a pig,4\n")
+    seen: list[Progress] = []
+    set_progress(seen.append)
+    index.sync(table)  # a is the same, b keeps its text, c and d are embedded
+    (last,) = [state for state in seen if state.finished and state.name == "Indexing"]
+    assert (last.done, last.about) == (4, "2 texts unchanged")
 
 
 def test_an_exception_in_the_callback_stops_the_work() -> None:

@@ -220,8 +220,20 @@ def ingest(
     start = cursor or BuildCursor(source_sha256=survey.sha256, rows=0)
     rejects = RejectLog(sink.path, keep=start.counts.rejected)
     commits = _Commits(sink, rejects, cursor, COMMIT_S if by_time else math.inf)
-    shares = memory.shares()
-    with progress("Indexing", survey.rows - start.rows) as advance:
+    shares, unchanged = memory.shares(), 0
+
+    def about() -> str:
+        return f"{unchanged:,} texts unchanged" if unchanged else ""
+
+    def counted(
+        steps: Iterator[tuple[list[Document], _Step]],
+    ) -> Iterator[tuple[list[Document], _Step]]:
+        nonlocal unchanged
+        for documents, step in steps:
+            unchanged += step.counts.duplicate + (len(step.stored.payload) if step.stored else 0)
+            yield documents, step
+
+    with progress("Indexing", survey.rows - start.rows, about=about) as advance:
         share = _share_of_batch(embedder, on_truncate) if embedder else None
         batches = reader.batches(skip_rows=start.rows, share=share)
         if predicted is not None:
@@ -238,7 +250,7 @@ def ingest(
             advance=advance,
             waiting_bytes=shares.waiting - shares.batch,  # a block may wait in `commits`
         )
-        embedded = _embedded(steps, embedder, texts_embedded, advance)
+        embedded = _embedded(counted(steps), embedder, texts_embedded, advance)
         # If adding a batch fails, `closing` ends the threads of the generator at once. Otherwise
         # the garbage collector might close it in a thread that is just starting, and block for
         # ever.
