@@ -201,6 +201,7 @@ def ingest(
     embed: EmbedBatches = embed_batches,
     find_unchanged: FindUnchanged | None = None,
     note_replacing: NoteReplacing = lambda _: None,
+    revise: Callable[[Document], Document] | None = None,
 ) -> IngestReport:
     """Write all documents of a source to a sink.
 
@@ -214,6 +215,7 @@ def ingest(
     fills metadata columns before documents are compared with those of the sink. ``finish`` is
     called when every row is committed. ``find_unchanged`` finds documents that keep their vectors;
     None: all are embedded. ``note_replacing`` is called with the documents that replace others.
+    ``revise`` changes each document that was read.
     """
     require_memory()
     started = time.perf_counter()
@@ -236,6 +238,8 @@ def ingest(
     with progress("Indexing", survey.rows - start.rows, about=about) as advance:
         share = _share_of_batch(embedder, on_truncate) if embedder else None
         batches = reader.batches(skip_rows=start.rows, share=share)
+        if revise is not None:
+            batches = (replace(one, documents=[*map(revise, one.documents)]) for one in batches)
         if predicted is not None:
             batches = predicted.batches(batches)
         repeated = dict[str, None]()

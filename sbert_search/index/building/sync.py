@@ -39,7 +39,7 @@ from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.manifest import BuildCursor
 from sbert_search.index.store import IndexStore
 from sbert_search.index.writer import IndexWriter
-from sbert_search.records import Document
+from sbert_search.records import PAGE_MARK, Document
 from sbert_search.text.documents import CorpusReader, Survey
 from sbert_search.text.formats.files import (
     Reading,
@@ -59,6 +59,10 @@ from sbert_search.text.formats.rows import (
 )
 from sbert_search.text.sources import TABLES, SourceFile, files_of, path_below
 
+# Columns of a page that its PDF file gives, if it has them.
+OF_PDF = frozenset(
+    {PATH, "modified", "page", "page_label", "author", "created", "subject", "keywords"}
+)
 COMMIT_ROWS = 1024  # documents of a block, which are committed together
 
 TAKEN = "a document of another source has this id; rename the file or delete that document"
@@ -255,6 +259,7 @@ def sync_folder(
                 by_time=True,
                 predicted=predicted,
                 find_unchanged=partial(changes.unchanged, writer, keeps),
+                revise=changes.revised,
             )
         writer.delete(_doomed(writer, scan, report.deleted, changes.found))
         settle(writer)
@@ -306,6 +311,7 @@ class _Changes:
             path for path in contents if path not in scan.prints and not scan.may_hold(path)
         ]
         self.found: set[str] = set()  # new and changed files that gave documents
+        self._kept: set[str] = set()  # ids of documents that keep all values of partial updates
         self._broken: dict[str, Reject] = {}  # by the path of the file
         self.parsed: tuple[CorpusReader, Survey] | None = None
         if self._new or self._changed:
@@ -347,9 +353,32 @@ class _Changes:
         path_of = {file.shown: file.doc_id for file in files_of(files)}
         for batch in reader.batches():
             self.found.update(str(document.metadata[PATH]) for document in batch.documents)
+            for document in batch.documents:
+                self.revised(document)
             for reject in batch.rejects:
                 self._broken[path_of[reject.source.rpartition(":")[0]]] = reject
         return reader, survey
+
+    def revised(self, document: Document) -> Document:
+        """Return a page with the values that partial updates gave to it before its file changed.
+
+        It gets them if title and text are as before, as after a comment in a viewer. Columns that
+        PDF files have are those of the file.
+        """
+        path, doc_id = str(document.metadata[PATH]), document.doc_id
+        if PAGE_MARK not in doc_id or doc_id not in self._stored.updated.get(path, ()):
+            return document
+        assert self.state is not None
+        old = self.state.fetch(self.state.lookup([doc_id]))[0].document
+        if (old.title, old.text) != (document.title, document.text):
+            return document
+        given = {name: old.metadata[name] for name in old.metadata.keys() - OF_PDF}
+        if all(
+            old.metadata.get(name) == document.metadata.get(name) for name in OF_PDF - {"modified"}
+        ):
+            self._kept.add(doc_id)
+        source = f"{document.source} {document.fingerprint:016x}"
+        return replace(document, metadata={**document.metadata, **given}, source=source)
 
     def unchanged(
         self, writer: IndexWriter, keeps: KeepsPassages, documents: Sequence[Document]
@@ -385,8 +414,9 @@ class _Changes:
     def lost(self) -> list[str]:
         """Paths of changed and moved files whose documents have values of partial updates."""
         moved = {self._stored_as.get(self._scan.prints[path]) for path in self._new}
-        replaced = self.found.intersection(self._changed)
-        return sorted(self._stored.updated & (replaced | moved.intersection(self._gone)))
+        replaced = self.found.intersection(self._changed) | moved.intersection(self._gone)
+        updated = self._stored.updated.items()
+        return sorted(path for path, ids in updated if path in replaced and ids - self._kept)
 
     @property
     def lists_more(self) -> bool:

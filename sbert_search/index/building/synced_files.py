@@ -30,7 +30,8 @@ class StoredFiles:
 
     # By path: content hash of each document of the file, by id.
     contents: dict[str, dict[str, int]] = field(default_factory=dict)
-    updated: set[str] = field(default_factory=set)  # paths whose documents partial updates changed
+    # By path: ids of the documents that partial updates changed.
+    updated: dict[str, set[str]] = field(default_factory=dict)
     # Paths of files in the folder that are also ids of documents from other sources; the files must
     # not replace these documents. With the column `PATH` of the document, which is an absolute path
     # if it was read from a file before the folder became the root.
@@ -57,7 +58,7 @@ def stored_files(snapshot: Snapshot, below: str, wanted: Collection[str]) -> Sto
             mark = _MARK.search(source)
             found.contents.setdefault(path, {})[doc_id] = int(mark[1], 16) if mark else content
             if mark:
-                found.updated.add(path)
+                found.updated.setdefault(path, set()).add(doc_id)
     return found
 
 

@@ -477,6 +477,34 @@ def test_a_sync_knows_the_files_of_documents_that_partial_updates_changed(
     assert index.check().problems == ()
 
 
+@pytest.mark.parametrize("columns", [None, ["year"]])
+def test_pages_with_the_same_text_keep_what_partial_updates_gave_them(
+    notes: Path, columns: list[str] | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def annotated(*comments: str) -> None:
+        comment = "".join(f"\n% {each}" for each in comments).encode()
+        (notes / "c.pdf").write_bytes(make_pdf(["a tide", "a wave"]) + comment)
+
+    annotated()
+    write(notes, {"y.md": "---\nyear: 1990\n---\nold"})
+    out, kept = notes.with_name("index"), {"c.pdf#page=1", "c.pdf#page=2"}
+    index = Index.build(notes, out=out, model="hashing", metadata_fields=columns)
+    enriched(index, *kept)
+    for comments in ("read",), ("read", "again"):  # a second change keeps them, too
+        annotated(*comments)
+        capsys.readouterr()
+        assert sync(index, notes).replaced == ("c.pdf",)
+        assert years(index) == kept
+        assert "are lost" not in capsys.readouterr().err
+        assert sync(index, notes).changes == 0
+    index.upsert([{"_id": "c.pdf#page=1", "text": "a high tide"}], partial=True)
+    annotated("last")
+    assert sync(index, notes).replaced == ("c.pdf",)
+    assert "are lost: c.pdf. Repeat" in capsys.readouterr().err
+    assert (years(index), texts(index)["c.pdf#page=1"]) == ({"c.pdf#page=2"}, "a tide")
+    assert index.check().problems == ()
+
+
 @pytest.mark.parametrize("n_shards", [None, 2])
 def test_what_partial_updates_changed_survives_upkeep(notes: Path, n_shards: int | None) -> None:
     out = notes.with_name("index")
