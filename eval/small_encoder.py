@@ -36,7 +36,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, islice, product
 from pathlib import Path
 from timeit import repeat
 from typing import Any
@@ -146,12 +146,10 @@ def main() -> None:
     settings = {"teacher": Path(options.teacher).name} | {n: getattr(options, n) for n in named}
     if (old := kept(options.work / "settings.json", lambda: settings)) != settings:
         sys.exit(f"{options.work} has results of {old}; use another folder for --work.")
+    steps: dict[str, Callable[[Namespace], float | None]]
     steps = {"texts": write_texts, "vocabulary": learn_words, "teacher": teach}
-    steps |= {
-        f"{step}-{seed}": partial(train, step=step, seed=seed)
-        for seed in range(options.seeds)
-        for step in STEPS
-    }
+    for seed, step in product(range(options.seeds), STEPS):
+        steps[f"{step}-{seed}"] = partial(train, step=step, seed=seed)
     minutes = {
         name: kept(options.work / f"{name}.json", partial(timed, name, run, options))
         for name, run in steps.items()
@@ -218,7 +216,7 @@ def learn_words(options: Namespace) -> None:
 def teach(options: Namespace) -> None:
     """Let the teacher embed all texts; training reads the vectors from the user's cache."""
     data = DataConfig(train=options.work / "texts.txt", form="texts")
-    rows = arrange([read_examples(*data.files, data, "nothing")], ())
+    rows = arrange([read_examples(data.files[0], data, "nothing")], ())
     embed_by_teacher(rows, Embedder(resolve_model(options.teacher).path))
 
 
