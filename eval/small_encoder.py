@@ -87,10 +87,10 @@ LICENCES = {
     "STSb dev, to choose by": "scores CC BY-SA 4.0, each text source under its own terms",
     "SciFact's training claims, to choose by": "claims CC BY 4.0, abstracts ODC-By 1.0",
 }
-# Recipe and settings of each step. A step of training on two slow cores has about 2,500 tokens a
-# second with these 4 layers, so texts are read once, and most of the time is for `distil`, whose
-# targets say more than masked words. `pretrain` is for the attention and the positions: few texts
-# of `distil` are as long as the 256 tokens that the teacher reads.
+# Recipe and settings of each step. With 4 layers, a core with AVX2 trains on about 1,800 tokens a
+# second, so texts are read once, and most of the time is for `distil`, whose targets say more than
+# masked words. `pretrain` is for the attention and the positions: few texts of `distil` are as long
+# as the 256 tokens that the teacher reads.
 STEPS = {
     "table": ("static", "evaluation.every=1000 checkpoint.every=1000"),
     "pretrain": (
