@@ -31,7 +31,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _eventually(holds: Callable[[], bool]) -> None:
-    until = time.monotonic() + 100
+    until = time.monotonic() + 600  # an export has the lowest priority
     while not holds():
         assert time.monotonic() < until
         time.sleep(0.05)
