@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -194,7 +196,7 @@ def serve(
         raise ConfigError("--log-texts and --no-access-log exclude each other; leave one out.")
     from sbert_search.embed.engines.graph import keeping_graphs
     from sbert_search.serve.access_log import AccessLog
-    from sbert_search.serve.server import open_socket, run, url_of
+    from sbert_search.serve.server import handled_signals, open_socket, run, url_of
     from sbert_search.serve.state import open_served
 
     tokens = read_tokens(token_file)
@@ -225,9 +227,11 @@ def serve(
             return
         served = open_served(settings)
         names = ", ".join([*served.indexes, *(one.name for one in served.models)])
-        note(f"Serving {names} at {url_of(bound)}")
-        with keeping_graphs(served.graphless):
-            run(served, [bound], log)
+        # Who reads the note may end the server before `run` handles signals.
+        with handled_signals((signal.SIGTERM,), lambda *_: sys.exit(0)):
+            note(f"Serving {names} at {url_of(bound)}")
+            with keeping_graphs(served.graphless):
+                run(served, [bound], log)
 
 
 @click.command()

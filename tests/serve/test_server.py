@@ -40,6 +40,11 @@ def test_a_signal_ends_the_server_with_0(built: Path, number: int) -> None:
     assert [entry["status"] for entry in one.log] == [200]
 
 
+def test_a_server_that_says_that_it_serves_can_be_ended_at_once(built: Path) -> None:
+    with live_server(built) as one:
+        assert one.stop() == 0
+
+
 @pytest.mark.thorough
 def test_a_request_that_has_begun_gets_its_answer(models: Path) -> None:
     """The body of the request is complete only after the signal."""

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 FORMAT = 2  # increase it with every change of the export, so that older graphs are not used
 GRAPH, WEIGHTS, MANIFEST = "model.onnx", "model.onnx.data", "manifest.json"
 _TOLERANCE = 1e-5  # absolute difference allowed from the native engine in fp32
-_END_S = 5.0  # seconds that an export in another process has to remove its files
+_END_S = 10.0  # seconds that an export in another process has to remove its files
 _EXPORT_BYTES, _EXPORT_SHARE = 512 << 20, 4  # memory of an export: these, and so many weights
 _PACKAGES = ("onnxruntime", "onnx", "onnxscript")
 
