@@ -1,4 +1,4 @@
-"""Train an encoder of at most 10 million parameters from raw text, and a table of at most 8.
+"""Train an encoder and a static table, of at most 10 and 8 million parameters, from raw text.
 
     python eval/small_encoder.py --data DATA [--peer-python PYTHON] [--quick]
     python eval/small_encoder.py --data DATA --teacher all-mpnet-base-v2 --texts 100000 \
@@ -87,8 +87,8 @@ LICENCES = {
     "STSb dev, to choose by": "scores CC BY-SA 4.0, each text source under its own terms",
     "SciFact's training claims, to choose by": "claims CC BY 4.0, abstracts ODC-By 1.0",
 }
-# Recipe and settings of each step. With 4 layers, a core with AVX2 trains on about 1,800 tokens a
-# second, so texts are read once, and most of the time is for `distil`, whose targets say more than
+# Recipe and settings of each step. One AVX2 core trains these 4 layers at about 1,800 tokens a
+# second, so each text is read once. `distil` gets most of the time, since its targets say more than
 # masked words. `pretrain` is for the attention and the positions: few texts of `distil` are as long
 # as the 256 tokens that the teacher reads.
 STEPS = {
@@ -191,7 +191,7 @@ def write_texts(options: Namespace) -> None:
 
 
 def captions(data: Path) -> Iterator[str]:
-    """Yield captions of pictures, and the texts of MPE and CAD-NLI, which are about captions."""
+    """Yield picture captions, and the premises and hypotheses of MPE and CAD-NLI."""
     groups = chain(
         (row["captions"] for row in _rows(data, ["flickr8k-captions/captions"])),
         ([*row["premises"], row["sentence2"]] for row in _rows(data, ["mpe/train"])),
@@ -287,7 +287,7 @@ def measure(options: Namespace) -> dict[str, Any]:
 
 
 def scores(options: Namespace, model: Path, part: str) -> dict[str, float]:
-    """Return correlations x 100, nDCG@10 of dense search, parameters and texts per second."""
+    """Score a model by STS and by retrieval; count its parameters and its texts per second."""
     texts = held_out(options.data, 1000)
     embedder = Embedder(model, device="cpu", precision="fp32")
     seconds = sorted(repeat(partial(embedder.encode, texts), number=1, repeat=4))

@@ -227,7 +227,7 @@ def serve(
             return
         served = open_served(settings)
         names = ", ".join([*served.indexes, *(one.name for one in served.models)])
-        # Who reads the note may end the server before `run` handles signals.
+        # A program that reads this note may send SIGTERM before `run` handles signals.
         with handled_signals((signal.SIGTERM,), lambda *_: sys.exit(0)):
             note(f"Serving {names} at {url_of(bound)}")
             with keeping_graphs(served.graphless):

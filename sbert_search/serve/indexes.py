@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 RETRY_S = 5.0  # seconds until a refused commit is tried again
 NO_RERANKER = "The server was started without --rerank, so it has no reranker."
-# The folders of an absolute path, which may have spaces only if it is quoted.
+# The folder part of an absolute path. Spaces in a path are recognised only inside quotes.
 _FOLDERS = re.compile(r"(?<=')/(?:[^/'\n]+/)*|(?<![\w/.:'])/(?:[^/\s]+/)*")
 _NO_MODEL = "The index has no model; search by words or by similar."
 

@@ -47,7 +47,7 @@ _KINDS: Mapping[int, tuple[str, str]] = {
 }
 
 _ROW = re.compile(r"rows:(\d+): (.*)", re.DOTALL)  # a message about a row in memory
-# The start of a message about an option.
+# An error message that begins with the name of an option.
 _SUBJECT = re.compile(r"([a-z_]+) (?:is|needs|and [a-z_]+ both) ")
 
 # The answer to an error that comes from the state of an index or a cluster: status, seconds until

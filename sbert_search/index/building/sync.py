@@ -42,6 +42,7 @@ from sbert_search.index.writer import IndexWriter
 from sbert_search.records import PAGE_MARK, Document
 from sbert_search.text.documents import CorpusReader, Survey
 from sbert_search.text.formats.files import (
+    PDF_COLUMNS,
     Reading,
     fingerprint,
     fingerprint_before_last,
@@ -59,10 +60,6 @@ from sbert_search.text.formats.rows import (
 )
 from sbert_search.text.sources import TABLES, SourceFile, files_of, path_below
 
-# Columns of a page that its PDF file gives, if it has them.
-OF_PDF = frozenset(
-    {PATH, "modified", "page", "page_label", "author", "created", "subject", "keywords"}
-)
 COMMIT_ROWS = 1024  # documents of a block, which are committed together
 
 TAKEN = "a document of another source has this id; rename the file or delete that document"
@@ -372,9 +369,10 @@ class _Changes:
         old = self.state.fetch(self.state.lookup([doc_id]))[0].document
         if (old.title, old.text) != (document.title, document.text):
             return document
-        given = {name: old.metadata[name] for name in old.metadata.keys() - OF_PDF}
+        given = {name: old.metadata[name] for name in old.metadata.keys() - PDF_COLUMNS}
         if all(
-            old.metadata.get(name) == document.metadata.get(name) for name in OF_PDF - {"modified"}
+            old.metadata.get(name) == document.metadata.get(name)
+            for name in PDF_COLUMNS - {"modified"}
         ):
             self._kept.add(doc_id)
         source = f"{document.source} {document.fingerprint:016x}"

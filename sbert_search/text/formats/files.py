@@ -62,6 +62,10 @@ KINDS: Mapping[str, Kind] = {
 }
 """The kind of a file by its extension. Source code is of the kind "text": the file is the text."""
 
+# The metadata columns that are read from a PDF file, each if the file has it.
+PDF_COLUMNS = frozenset(
+    ("path", "modified", "page", "page_label", "author", "created", "subject", "keywords")
+)
 _UNREAD_FOLDERS = frozenset(("__pycache__", "node_modules"))  # not read, like hidden folders
 # A folder with all files of one of these sets is not read: it is a virtual environment of Python,
 # an index of this package or a sharded index.

@@ -18,7 +18,7 @@ from pypdf.errors import DependencyError
 from sbert_search.index.index import Index
 from sbert_search.search.engine import SearchEngine
 from sbert_search.text.formats import files
-from sbert_search.text.formats.files import fingerprint, fingerprint_before_last
+from sbert_search.text.formats.files import PDF_COLUMNS, fingerprint, fingerprint_before_last
 from sbert_search.text.formats.markup import Pdf
 from sbert_search.text.formats.rows import BadRow
 from tests.text.accounting import read_all
@@ -280,8 +280,13 @@ def test_a_page_has_its_printed_number_if_it_is_another(tmp_path: Path) -> None:
     writer.set_page_label(2, 3, style=PageLabelStyle.DECIMAL, start=101)
     writer.write(tmp_path / "a.pdf")
     (tmp_path / "b.pdf").write_bytes(make_pdf(["e"]))
-    labels = [document.metadata.get("page_label") for document in read_all(tmp_path)[0]]
+    documents = read_all(tmp_path)[0]
+    labels = [document.metadata.get("page_label") for document in documents]
     assert labels == ["i", "ii", "101", "102", None]
+    named = {"/Author": "A", "/Subject": "s", "/Keywords": "k", "/CreationDate": "D:20200102"}
+    writer.add_metadata(named)
+    writer.write(tmp_path / "a.pdf")
+    assert read_all(tmp_path)[0][0].metadata.keys() == PDF_COLUMNS
     broken = (tmp_path / "a.pdf").read_bytes().replace(b"/Nums", b"/Numb")
     assert Pdf(broken).labels == []
 
