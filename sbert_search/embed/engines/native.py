@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from itertools import chain, cycle
+from itertools import chain, cycle, islice
 
 import numpy as np
 import torch
@@ -169,8 +169,10 @@ def _power_of_two(number: int, minimum: int = 1) -> int:
 
 
 # Largest size of a batch's states between the two linear layers of the feed-forward network, on
-# devices other than CUDA. Larger states leave the CPU's cache; smaller batches have more overhead.
-_WIDEST_BYTES = 12 << 20
+# devices other than CUDA. Larger states take memory and leave the CPU's cache; smaller batches have
+# more overhead.
+_WIDEST_BYTES = 6 << 20
+_FULL_ROWS, _MOST_FILLING = 32, 1 / 32  # see `_filled`
 # A warning is printed if more than this share of the inputs of int8 layers is beyond the calibrated
 # range. For all-MiniLM-L6-v2 and texts of other kinds than those of its calibration, the share is
 # about 0.000004.
@@ -235,8 +237,10 @@ class PackedEngine:
             if self._replayer is not None:
                 output = self._replayer(ids, types)
             else:
-                output = self._compute(PackedTokens.from_lists(ids, types, device=self._device))
-            launched = fetch(output)
+                filled = None if types is None else _filled(types)
+                packed = PackedTokens.from_lists(_filled(ids), filled, device=self._device)
+                output = self._compute(packed)
+            launched = fetch(output[: len(ids)])
         if self.counter is not None and not self._warned and self.counter.share > _MOST_BEYOND:
             self._warned = True
             warn(
@@ -273,6 +277,18 @@ class NativeEngine(PackedEngine):
         prompts = ["", *filter(None, self.model.prompts.values())]
         joined = [prompt + text for prompt, text in zip(cycle(prompts), texts, strict=False)]
         return packed_batches(self.tokenizer.encode(joined)[0])
+
+
+def _filled(rows: Ids) -> Ids:
+    """Add a text, so that a batch has a multiple of `_FULL_ROWS` tokens, if it may be that long.
+
+    On a CPU, batches of many sizes take more memory: oneDNN keeps code for each size, and a block
+    of memory that is a little larger than an earlier one does not fit into its place.
+    """
+    total = sum(map(len, rows))
+    if not (filling := -total % _FULL_ROWS) or filling > _MOST_FILLING * total:
+        return rows
+    return [*rows, list(islice(cycle(rows[0]), filling))]  # a real text: int8 counts unusual inputs
 
 
 def packed_batches(
