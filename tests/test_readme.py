@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import runpy
+import tomllib
 
 import click
 import pytest
@@ -40,6 +41,12 @@ def test_both_install_commands_stand_as_they_are_used() -> None:
     assert (
         'python -m pip install -c constraints.txt -e ".[test]" && python -m pytest -q\n' in README
     )
+
+
+def test_the_default_install_serves_reads_pdf_and_evaluates() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    found = {re.split(r"[^\w-]", line)[0] for line in project["dependencies"]}
+    assert found >= {"httptools", "ir-measures", "msgspec", "pypdf", "starlette", "uvicorn"}
 
 
 def test_it_is_short() -> None:

@@ -143,6 +143,11 @@ def _meaning(setting: Setting) -> str:
 
 R = TypeVar("R", contravariant=True)
 
+_USES: Mapping[Kind, str] = {  # the next command, with a place for the model
+    "pretrain": "train bi-encoder PAIRS --model {}",
+    "bi-encoder": "index build SOURCE --out my.index --model {}",
+    **dict.fromkeys(("classify", "tag", "qa"), "predict {} SOURCE --out predictions.jsonl"),
+}
 _SHOWN_AS = {"epochs": "full epochs", "minutes": "time"}  # names in JSON, and in text
 _RECIPE_OPTIONS = ("device", "precision", "seed")  # options that override settings of recipes
 
@@ -256,7 +261,13 @@ def _train_by_recipe(kind: Kind, settings: type[R], trainer: Trainer[R]) -> None
     )
     if os.environ.get("RANK", "0") == "0":  # under torchrun only the first rank prints
         facts = _facts(result)
-        emit(facts) if options["as_json"] else show_facts(_for_people(facts))
+        if options["as_json"]:
+            return emit(facts)
+        show_facts(_for_people(facts))
+        if not facts["figures"]:
+            say("Nothing was measured, since there are no dev data; --dev SOURCE names them.")
+        if use := _USES.get(kind):
+            say(f"Use it: sbert-search {use.format(facts['model'])}")
 
 
 def _data(kind: Kind, options: Mapping[str, Any]) -> str | None:
@@ -293,7 +304,7 @@ def _fine_tune(data: str, ctx: click.Context) -> None:
         return
     show_facts(_for_people(facts))
     say(f"nDCG@10: {tuned}" if tuned.change else f"{tuned}.".capitalize())
-    say(f"Use it: sbert-search index build SOURCE --out my.index --model {tuned.model}")
+    say(f"Use it: sbert-search {_USES['bi-encoder'].format(tuned.model)}")
 
 
 def _overrides(ctx: click.Context, but: str = "") -> list[str]:

@@ -231,7 +231,10 @@ def read_evaluation(path: Path) -> EvaluationRecord:
     try:
         record: EvaluationRecord = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise EvaluationError(f"{path} is not an evaluation record: {error}.") from error
+        raise EvaluationError(
+            f"{path} is not an evaluation record: {error}. Rankings in TREC's format are compared "
+            "by `eval run`, in Python by `evaluate_run`."
+        ) from error
     if not isinstance(record, dict) or record.get("format") != FORMAT:
         raise EvaluationError(f"{path} is not an evaluation record of format {FORMAT}.")
     if wrong := next(_wrong_parts(record), None):

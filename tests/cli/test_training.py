@@ -68,12 +68,25 @@ def facts(*arguments: object) -> dict[str, Any]:
 def test_a_short_run_is_told_in_units_that_people_read(recipe: Path, tmp_path: Path) -> None:
     shown = dict(
         re.split(r"  +", line, maxsplit=1)
-        for line in run(recipe, "--out", tmp_path / "run").stdout.splitlines()
+        for line in run(recipe, "--out", tmp_path / "run").stdout.splitlines()[:-1]
     )
     assert (shown["steps"], shown["full epochs"]) == ("4", "0")
     assert re.fullmatch(r"\d+\.\d s", shown["time"])
     assert shown["dev accuracy"] == "0.5000"
     assert shown.keys().isdisjoint({"epochs", "minutes"})
+
+
+def test_a_run_ends_with_the_next_command_and_says_if_nothing_was_measured(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tmp_path / "run/ckpt-00000004/model"
+    *facts, last = run(recipe, "--out", tmp_path / "run").stdout.splitlines()
+    assert last == f"Use it: sbert-search train bi-encoder PAIRS --model {model}"
+    assert not any(line.startswith("Nothing") for line in facts)
+    monkeypatch.setattr(sys.modules[__name__], "accuracy", None)
+    *_, measured, last = run(recipe, "--out", tmp_path / "bare").stdout.splitlines()
+    assert measured.startswith("Nothing was measured, since there are no dev data; --dev")
+    assert last.endswith("bare/ckpt-00000004/model")
 
 
 def test_a_metric_that_is_not_finite_is_null_in_json(
@@ -172,7 +185,8 @@ def test_wrong_usage_names_what_to_do(recipe: Path, tmp_path: Path) -> None:
 
 def test_people_get_the_dev_figures_line_by_line(recipe: Path, tmp_path: Path) -> None:
     lines = dict(
-        line.split("  ", 1) for line in run(recipe, "--out", tmp_path / "r").stdout.splitlines()
+        line.split("  ", 1)
+        for line in run(recipe, "--out", tmp_path / "r").stdout.splitlines()[:-1]
     )
     assert lines["dev accuracy"].strip() == "0.5000"
     assert lines["dev accuracy at step 0"].strip() == "0.2500"

@@ -181,6 +181,12 @@ def test_two_records_of_one_task_are_refused(tmp_path: Path) -> None:
         compare_runs(folder, folder)
 
 
+def test_rankings_of_trec_are_for_another_command(tmp_path: Path) -> None:
+    (tmp_path / "bm25.trec").write_text("q1 Q0 d1 1 2.5 bm25\n")
+    with pytest.raises(EvaluationError, match="compared by `eval run`, in Python by `evaluate_run"):
+        read_evaluation(tmp_path / "bm25.trec")
+
+
 def test_a_record_that_is_nested_too_deep_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text("[" * 100_000)
     with pytest.raises(EvaluationError, match=r"x\.json is not an evaluation record"):

@@ -51,6 +51,15 @@ def test_a_type_that_is_no_text_has_no_known_limit(kind: object) -> None:
     assert most_positions({"model_type": kind}) is None
 
 
+def test_a_table_recommends_models_by_languages_and_licence() -> None:
+    page = (Path(__file__).parents[3] / "docs/guides/models.md").read_text("utf-8")
+    table = page.partition("| model | languages | licence |")[2].partition("\n\n")[0]
+    rows = [line.split(" | ") for line in table.splitlines()[2:]]
+    assert len(rows) >= 5
+    assert {row[1] for row in rows} == {"English", "many"}
+    assert {row[2] for row in rows} == {"Apache-2.0", "MIT"}
+
+
 @pytest.mark.parametrize("page", ["models.md", "guides/models.md"])
 def test_the_docs_list_what_the_code_supports(page: str) -> None:
     docs = Path(__file__).parents[3] / "docs"

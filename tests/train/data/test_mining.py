@@ -115,6 +115,7 @@ def test_an_anchor_that_is_a_passage_has_no_rank() -> None:
     hits = [("a", 0.9), ("b", 0.8), ("c", 0.7), ("d", 0.6), ("e", 0.5)]
     config = MiningConfig(negatives=2, first=2, last=3, margin=0.0)
     assert choose_negatives("a", ("b",), hits, (), config, str) == ["d", "e"]
+    assert choose_negatives("a", ("b", "far away"), hits, (), config, str) == []
 
 
 def test_random_passages_are_seeded_and_fill_up_every_row(model: Path, tmp_path: Path) -> None:

@@ -48,6 +48,8 @@ def test_a_person_sees_where_the_run_is(tmp_path: Path, capsys: pytest.CaptureFi
         " left",
     ):
         assert part in lines[-1], part
+    assert "GEMM" not in lines[-1]
+    assert "rate" not in lines[-1]
     run(tmp_path / "b", "report.unit=pairs")
     assert " pairs/s" in capsys.readouterr().err
     set_quiet(True)
