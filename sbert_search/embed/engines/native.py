@@ -169,9 +169,8 @@ def _power_of_two(number: int, minimum: int = 1) -> int:
 
 
 # Largest size of a batch's states between the two linear layers of the feed-forward network, on
-# devices other than CUDA. Larger states take memory and leave the CPU's cache; smaller batches have
-# more overhead.
-_WIDEST_BYTES = 6 << 20
+# devices other than CUDA. Larger states leave the CPU's cache; smaller batches have more overhead.
+_WIDEST_BYTES = 12 << 20
 _FULL_ROWS, _MOST_FILLING = 32, 1 / 32  # see `_filled`
 # A warning is printed if more than this share of the inputs of int8 layers is beyond the calibrated
 # range. For all-MiniLM-L6-v2 and texts of other kinds than those of its calibration, the share is
