@@ -116,7 +116,8 @@ class Block(nn.Module):
         # therefore converted first.
         if self.training:
             output = dropout(output, self.dropout)
-        return output.to(states.dtype) + states
+        output = output.to(states.dtype)
+        return output + states if torch.is_grad_enabled() else output.add_(states)
 
 
 class EmbeddableTokens(Protocol):
