@@ -227,7 +227,7 @@ def serve(
             return
         served = open_served(settings)
         names = ", ".join([*served.indexes, *(one.name for one in served.models)])
-        # A program that reads this note may send SIGTERM before `run` handles signals.
+        # A program may send SIGTERM as soon as it reads this note, before `run` handles signals.
         with handled_signals((signal.SIGTERM,), lambda *_: sys.exit(0)):
             note(f"Serving {names} at {url_of(bound)}")
             with keeping_graphs(served.graphless):

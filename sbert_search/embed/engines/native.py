@@ -279,15 +279,19 @@ class NativeEngine(PackedEngine):
 
 
 def _filled(rows: Ids) -> Ids:
-    """Add a text, so that a batch has a multiple of `_FULL_ROWS` tokens, if it may be that long.
+    """Append parts of the first text, so that a batch has a multiple of `_FULL_ROWS` tokens.
 
-    On a CPU, batches of many sizes take more memory: oneDNN keeps code for each size, and a block
-    of memory that is a little larger than an earlier one does not fit into its place.
+    A batch that would grow by more than the share `_MOST_FILLING` stays as it is. On a CPU, batches
+    of many sizes take more memory: oneDNN keeps code for each size, and a block of memory that is a
+    little larger than an earlier one does not fit into its place.
     """
     total = sum(map(len, rows))
     if not (filling := -total % _FULL_ROWS) or filling > _MOST_FILLING * total:
         return rows
-    return [*rows, list(islice(cycle(rows[0]), filling))]  # a real text: int8 counts unusual inputs
+    # Parts of a real text: the model reads texts so long, and int8 counts unusual inputs.
+    first = rows[0]
+    added = list(islice(cycle(first), filling))
+    return [*rows, *(added[at : at + len(first)] for at in range(0, filling, len(first)))]
 
 
 def packed_batches(

@@ -62,7 +62,7 @@ KINDS: Mapping[str, Kind] = {
 }
 """The kind of a file by its extension. Source code is of the kind "text": the file is the text."""
 
-# The metadata columns that are read from a PDF file, each if the file has it.
+# Metadata columns that a PDF file gives; those that the file does not state are missing.
 PDF_COLUMNS = frozenset(
     ("path", "modified", "page", "page_label", "author", "created", "subject", "keywords")
 )

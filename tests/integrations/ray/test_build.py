@@ -324,8 +324,8 @@ def test_a_batch_that_ends_every_worker_is_named(
 ) -> None:
     monkeypatch.setattr(pool, "ATTEMPTS", 2)
     monkeypatch.setattr(ingest, "COMMIT_S", 0.0)
-    # Each text is a batch. More are before the last one than all workers have at once, so the first
-    # result has come before the last text is sent.
+    # Each text fills a batch. The pool holds fewer batches than this at a time, so it sends the
+    # last text only after the first results have come back.
     texts = [f"{n} " + "a river " * 9000 for n in range(pool.CALLS_A_WORKER * 3 + 8)]
     source = write(tmp_path / "c.jsonl", [*texts, "fatal"])
     with pytest.raises(ClusterError, match=r"2 workers have ended while .*c\.jsonl:\d+ on"):
