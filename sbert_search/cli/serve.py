@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -227,8 +226,9 @@ def serve(
             return
         served = open_served(settings)
         names = ", ".join([*served.indexes, *(one.name for one in served.models)])
-        # A program may send SIGTERM as soon as it reads this note, before `run` handles signals.
-        with handled_signals((signal.SIGTERM,), lambda *_: sys.exit(0)):
+        # A program may send SIGTERM as soon as it reads this note, before `run` handles signals. An
+        # exception could be lost in a callback, or wait for threads; nothing has begun yet.
+        with handled_signals((signal.SIGTERM,), lambda *_: os._exit(0)):
             note(f"Serving {names} at {url_of(bound)}")
             with keeping_graphs(served.graphless):
                 run(served, [bound], log)
