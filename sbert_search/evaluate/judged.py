@@ -49,9 +49,10 @@ def evaluate(
     - a BEIR folder: a search of its corpus with its judged queries;
     - rows with ``query`` and ``positive`` (or other usual names), perhaps ``negative``: a search of
       all positives and negatives with the queries or, for an engine, of its index;
-    - rows with two texts and a ``score``: the correlation of similarity and score (STS);
-    - rows with two texts and a ``label``, 0 or 1: how well a threshold of the similarity tells
-      pairs with the label 1 from others.
+    - for a model, rows with two texts and a ``score``: the correlation of similarity and score
+      (STS);
+    - for a model, rows with two texts and a ``label``, 0 or 1: how well a threshold of the
+      similarity tells pairs with the label 1 from others.
 
     Args:
         system: A `SearchEngine` or `Index`; a name or folder of a model, an `Embedder` or a
@@ -81,7 +82,8 @@ def evaluate(
         1.0
     """
     with rows_file(data) as path:
-        kind = _kind_of(path)
+        system = SearchEngine(system) if isinstance(system, Index) else system
+        kind = "retrieval" if isinstance(system, SearchEngine) else _kind_of(path)
         task = EvalTask(
             name=path.stem or "data",
             kind=kind,
@@ -89,16 +91,14 @@ def evaluate(
             split=split,
             main_metric=metric,
         )
-        system = SearchEngine(system) if isinstance(system, Index) else system
-        if kind == "retrieval":
+        if kind == "retrieval" or isinstance(system, SearchEngine):
             return _searched(system, task, keywords, seed)
         if keywords:
             raise ConfigError(
                 f"{', '.join(sorted(keywords))}: {path.name} has pairs with a score or a label, "
                 "which are compared and not searched; leave out the options of a search."
             )
-        opened = system.embedder if isinstance(system, SearchEngine) else system
-        model = opened if isinstance(opened, Reranker) else as_embedder(opened)
+        model = system if isinstance(system, Reranker) else as_embedder(system)
         measured = evaluate_sts if kind == "sts" else evaluate_binary
         return measured(task, model, data=Path(), seed=seed)
 

@@ -90,9 +90,15 @@ def test_an_engine_is_measured_on_its_own_index(capsys: pytest.CaptureFixture[st
     gone = {"query": "bees", "positive": "gone"}
     with pytest.raises(EvaluationError, match=r"'gone' is neither the text nor the id"):
         evaluate(index, [gone])
+    pages = Index.build([{"_id": "a.pdf#page=1", "text": "bees"}], model="hashing")
+    with pytest.raises(EvaluationError, match=r"Each page of it is a document: 'a\.pdf#page=1'"):
+        evaluate(pages, [{"query": "bees", "positive": "a.pdf"}])
     assert evaluate(index, [*by_id, gone]).main_score == 0.5
     said = "1 of 2 queries have relevant documents that are not in the index, 1 in all: gone"
     assert said in capsys.readouterr().err
+    # An engine searches, also if rows have a score or a label, such as those of clicks.
+    for told in ({"score": 3}, {"label": 1}):
+        assert evaluate(index, [row | told for row in by_id]).scores["nDCG@10"] == 1.0
 
 
 def test_the_engines_reranker_counts() -> None:

@@ -175,6 +175,8 @@ _TRIPLET_COLUMNS = {
 """Default column names of the parts of a triplet, in order of preference."""
 
 _NEGATIVE = re.compile(r"(hard_)?negatives?(_?\d+)?|contradiction")
+_UNRELATED = {"false", "no", "neutral", "contradiction", "not_entailment"}
+"""Labels of pairs whose second text is no positive, besides 0 and smaller numbers."""
 _GROUPS = ("texts", "captions", "paraphrases", "sentences")
 
 
@@ -191,7 +193,7 @@ def read_triplets(
 
     Unnamed, the anchor and the positive are found by `find_columns`, and all `negative_columns` are
     used. A negative column has a text or a list of texts. With ``allow_pairs``, a row may have no
-    negative.
+    negative; then a score or a label must not say that its texts are no pair.
     """
     file = as_read(classify(path), Reading(encoding))
     names = require_field_names(file, "pairs" if allow_pairs else "triplets")
@@ -221,10 +223,28 @@ def read_triplets(
         others = [text for name in own for text in _texts_of(row.values, name)]
         if not (others or allow_pairs):
             raise BadRow(f"no text in {', '.join(map(repr, negatives))}")
+        if not others:
+            require_positive(row.values)
         first, second = (text_of(row.values, columns[part]) for part in _TRIPLET_COLUMNS)
         return Triplet(first, second, tuple(others), row.source)
 
     return map_rows(read_rows(file), make)
+
+
+def require_positive(values: Mapping[str, object]) -> None:
+    """Refuse a row without negatives whose score or label says that its texts are no pair."""
+    for name in (*COLUMNS["score"], *COLUMNS["label"]):
+        value = values.get(name)
+        stated = str(value).strip().lower()
+        is_unrelated = stated in _UNRELATED
+        with contextlib.suppress(ValueError):
+            is_unrelated = is_unrelated or float(stated) <= 0
+        if is_unrelated:
+            raise BadRow(
+                f"its {name!r} says that the texts are no pair; leave such rows out, or give the "
+                "text as a 'negative' of a pair",
+                value,
+            )
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from sbert_search.declared import Bounds, check
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.records import Document
 from sbert_search.text.documents import CorpusReader, FieldNames
+from sbert_search.text.formats.rows import BadRow
 from sbert_search.text.labelled.pairs import (
     COLUMNS,
     MissingColumnError,
@@ -23,6 +24,7 @@ from sbert_search.text.labelled.pairs import (
     read_groups,
     read_pairs,
     read_triplets,
+    require_positive,
 )
 from sbert_search.text.labelled.retrieval import read_qrels, read_queries
 from sbert_search.text.sources import classify, field_names
@@ -171,6 +173,12 @@ def _pairs(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
         score_range=data.score_range if target == "score" else None,
         need=[] if target == "nothing" else [target],
     )
+    if target == "nothing":  # the loss takes every pair as positive
+        for pair in pairs:
+            try:
+                require_positive({"score": pair.score, "label": pair.label})
+            except BadRow as bad:
+                raise bad.at(pair.source).error() from None
     targets: Sequence[str | float | None] = [None] * len(pairs)
     if target == "label":
         targets = [pair.label for pair in pairs]

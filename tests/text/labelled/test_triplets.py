@@ -36,6 +36,36 @@ def test_triplets_from_every_format(tmp_path: Path) -> None:
     assert read_triplets(csv)[0].source == f"{csv}:2"
 
 
+@pytest.mark.parametrize(
+    "told",
+    [
+        *({"label": 0}, {"label": "0"}, {"label": False}, {"score": 0.0}, {"score": -1}),
+        *({"gold_label": "contradiction"}, {"gold_label": "Neutral"}, {"similarity": "0.00"}),
+    ],
+)
+def test_a_pair_that_its_score_or_label_denies_is_no_positive_pair(
+    tmp_path: Path, told: dict[str, object]
+) -> None:
+    (name,) = told
+    pair = {"query": "headlamp", "positive": "a pillow"}
+    path = write(tmp_path / "clicks.jsonl", pair | {name: 1}, pair | told)
+    with pytest.raises(CorpusError, match=rf"clicks.jsonl:2: its '{name}' says .* no pair"):
+        read_triplets(path, allow_pairs=True)
+    # Beside a negative, it says something else, such as the margin of a teacher.
+    path = write(tmp_path / "margins.jsonl", pair | told | {"negative": "a tent"})
+    assert len(read_triplets(path, allow_pairs=True)) == 1
+
+
+@pytest.mark.parametrize(
+    "told", [{"label": 1}, {"label": "entailment"}, {"score": 0.2}, {"label": None}, {}]
+)
+def test_a_pair_with_another_score_or_label_is_a_positive_pair(
+    tmp_path: Path, told: dict[str, object]
+) -> None:
+    path = write(tmp_path / "clicks.jsonl", {"query": "lamp", "positive": "a headlamp"} | told)
+    assert len(read_triplets(path, allow_pairs=True)) == 1
+
+
 def test_a_file_without_rows_or_without_fields_is_named(tmp_path: Path) -> None:
     readers: tuple[tuple[Callable[[Path], object], str], ...] = (
         (read_triplets, "triplets"),

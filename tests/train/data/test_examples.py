@@ -83,6 +83,16 @@ def test_pairs_in_place_of_groups_are_told_their_form(path: Path) -> None:
         read(path, [{"query": "q", "passage": "p"}], form="groups")
 
 
+@pytest.mark.parametrize("told", [{"label": 0}, {"score": 0}, {"label": "contradiction"}])
+def test_a_denied_pair_is_no_positive_of_a_loss_that_takes_all(
+    path: Path, told: dict[str, object]
+) -> None:
+    rows = [pair(**{name: 1 for name in told}), pair(**told)]
+    with pytest.raises(CorpusError, match=f"{path}:2: its .* says that the texts are no pair"):
+        read(path, rows, form="pairs")
+    assert len(read(path, rows[:1], form="pairs")) == 1
+
+
 def test_texts_are_taken_twice_each_once(path: Path) -> None:
     assert texts(read(path, [{"text": "x"}, {"text": "x"}], form="texts")) == [("x", "x")]
     assert texts(read(path, [pair()], form="texts")) == [("a", "a"), ("b", "b")]
