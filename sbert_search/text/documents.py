@@ -94,6 +94,9 @@ class Survey:
     columns: Mapping[str, ColumnType]
     dim: int | None = None  # None: no vectors are given, or all their rows were rejected
     unread: tuple[Unread, ...] = ()
+    # Fields that are not among the chosen metadata fields, and those of which no row with such a
+    # field has a value.
+    left_out: Mapping[str, Collection[str]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -195,6 +198,7 @@ class CorpusReader:
         self._unseen: set[str] = set()  # named fields that no row had so far
         self._unread: set[str] = set()  # known columns of which no row had metadata so far
         self._absent: set[str] = set()  # known columns of which no row had a field so far
+        self._left_out: dict[str, set[str]] = {}  # see `Survey.left_out`
         self._mixed_at: dict[str, str] = {}  # the row of the value in `Columns.mixed`
         self._has_titles = False  # whether a row had a field of the title
         has_vectors = vectors is not None or self.fields.vector is not None
@@ -230,7 +234,7 @@ class CorpusReader:
         self._columns = Columns(self._known, self._widens, self._declared)
         self._unseen = {*self.fields.texts, *(self._chosen or ()), *self._declared}
         self._unread, self._absent = {*(self._known or ())}, {*(self._known or ())}
-        self._has_titles = False
+        self._has_titles, self._left_out = False, {}
         self._mixed_at.clear()
         self._plans, rows = [], 0
         self._scanned, self._cut, self._bad_files = {}, {}, []
@@ -264,7 +268,7 @@ class CorpusReader:
             sha256 = hashlib.sha256(f"{sha256} {vectors.given.sha256()}".encode()).hexdigest()
         dim = vectors.dim if vectors else None
         types = dict(self._columns.types)
-        return Survey(rows, rejected, sha256, types, dim, self._unread_parts())
+        return Survey(rows, rejected, sha256, types, dim, self._unread_parts(), self._left_out)
 
     def batches(
         self, *, skip_rows: int = 0, share: Callable[[Document], float] | None = None
@@ -372,6 +376,10 @@ class CorpusReader:
         texts = [name for name in self.fields.texts or TEXT_FIELDS if name != self.fields.id]
         lacks_text = not any(name in names for name in texts)
         if self._partial:
+            key = self.fields.id
+            if key is not None and key not in names and not file.holds_documents:
+                hint = unknown_name(key, key, names, "id field")
+                raise CorpusError(f"{file.shown}: {hint} The ids of partial rows belong there.")
             names = [*names, *self.fields.texts, *filter(None, [self.fields.title])]
         fields, has_vectors = self.fields.without_absent(self._stored, names), bool(self._vectors)
         if file.holds_documents:
@@ -385,7 +393,7 @@ class CorpusReader:
                 names, file.shown, has_vectors=has_vectors or self._partial is not None
             )
         except CorpusError as error:
-            if lacks_text and self._known is not None:
+            if lacks_text and self._known is not None and not self._partial:
                 raise CorpusError(
                     f"{error} To change only the fields that rows have, pass --partial to upsert."
                 ) from error
@@ -464,6 +472,10 @@ class CorpusReader:
             self._absent -= names
         if self._unread:
             self._unread -= roles.of_metadata(names)
+        if self._known and self._chosen:
+            given = {name for name, value in row.values.items() if value is not None}
+            for name in given - self._chosen - roles.parts.keys():
+                self._left_out.setdefault(name, {*self._chosen}).difference_update(given)
         if not self._has_titles and roles.title in names:
             # A document without a title has an empty one.
             may_be_empty = not plan.file.holds_documents and self.fields != DOCUMENT_FIELDS

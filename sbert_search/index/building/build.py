@@ -250,9 +250,10 @@ def in_likely_language(settings: BuildSettings, texts: Iterable[str]) -> BuildSe
     language = likely_language(texts)
     if language == lexical.language:
         return settings
+    remedy = worded("; name another one with --language", "; name another one by language=...")
     note(
         f"Most words look {language.capitalize()}, so lexical search uses the stems and stop words "
-        "of that language; name another one with --language (language=...)."
+        f"of that language{if_offered('--language', remedy)}."
     )
     return replace(settings, language=language)
 

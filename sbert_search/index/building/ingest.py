@@ -35,7 +35,6 @@ from sbert_search.index.storage.manifest import BuildCursor
 from sbert_search.index.storage.rows import StoredPassage
 from sbert_search.index.writer import Outcome
 from sbert_search.records import Document, RowCounts
-from sbert_search.text.column_types import ColumnType
 from sbert_search.text.documents import CorpusReader, ReadBatch, Reject, Survey
 from sbert_search.text.formats.rows import RejectLog, listed_rejects
 from sbert_search.text.tokens.chunking import AT_BORDERS, Chunking
@@ -321,14 +320,25 @@ def listed(names: Sequence[str]) -> str:
 
 
 def note_columns(
-    state: Snapshot, columns: Mapping[str, ColumnType], new_columns: NewColumns
+    state: Snapshot, survey: Survey, new_columns: NewColumns
 ) -> tuple[tuple[str, ...], dict[str, str]]:
     """Print notes about the metadata columns that an update adds, or whose type it changes.
 
-    Both are returned, or an error if the setting ``new_columns`` refuses added columns.
+    Both are returned, or an error if the setting ``new_columns`` refuses added columns, or fields
+    that are not read and seem to be columns with misspelt names.
     """
     if not state.n_docs:
         return (), {}
+    columns, refused = survey.columns, "They are refused, since new_columns is error."
+    if survey.left_out:
+        from difflib import get_close_matches  # takes 20 ms
+
+        pairs = ((n, get_close_matches(n, c, 1, _NEAR)) for n, c in survey.left_out.items())
+        if misspelt := [f"{name} (did you mean {near[0]}?)" for name, near in pairs if near]:
+            said = f"Not read, since they are no metadata fields: {listed(misspelt)}."
+            if new_columns == "error":
+                raise CorpusError(f"{said} {refused}")
+            warn(said)
     if added := [name for name in columns if name not in state.columns]:
         from difflib import get_close_matches  # takes 20 ms
 
@@ -338,7 +348,7 @@ def note_columns(
         new = [f"{name} ({columns[name]}{hints[name]})" for name in added]
         said = f"New metadata columns: {listed(new)}."
         if new_columns == "error":
-            raise CorpusError(f"{said} They are refused, since new_columns is error.")
+            raise CorpusError(f"{said} {refused}")
         (warn if any(near.values()) else note)(said)
     changed = dict[str, str]()
     for name, kind in state.columns.items():

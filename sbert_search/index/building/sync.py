@@ -242,7 +242,7 @@ def sync_folder(
             reader, survey = changes.parsed
             predicted = settings.predicted
             survey = predicted.survey(survey, writer.snapshot.columns)
-            note_columns(writer.snapshot, survey.columns, settings.new_columns)
+            note_columns(writer.snapshot, survey, settings.new_columns)
             _record(writer, settings, root)
             writer.add_columns(survey.columns)
             ingest(

@@ -130,7 +130,7 @@ def update(
                 f"{index.path} was switched to {index.identity.name} while the vectors were read; "
                 "give vectors of this model."
             )
-        new, changed = note_columns(writer.snapshot, survey.columns, settings.new_columns)
+        new, changed = note_columns(writer.snapshot, survey, settings.new_columns)
         writer.add_columns(survey.columns)
         losses = Losses(writer.snapshot, unread)
         report = ingest(
@@ -176,7 +176,7 @@ def _dry_run(
     started: float,
 ) -> IngestReport:
     """Report what an upsert would do; ``unread`` are the parts that no row of it has."""
-    new, changed = note_columns(index.state, survey.columns, settings.new_columns)
+    new, changed = note_columns(index.state, survey, settings.new_columns)
     counts, repeated, losses = _planned(index.state, reader, unread, settings)
     warn_of_repeated(repeated)
     losses.warn()

@@ -300,6 +300,30 @@ def test_a_chosen_column_that_a_table_lacks_is_refused_where_columns_may_not_cha
     assert "Not read" not in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_misspelt_name_of_a_chosen_column_is_refused_or_told(
+    tmp_path: Path, dry_run: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"id": n, "text": f"mill {n}", "price": n, "note": "x"} for n in ("1", "2", "3")]
+    index = Index.build(rows, model="hashing:24", metadata_fields=["price"])
+    misspelt = [{k.replace("price", "prcie"): v for k, v in rows[0].items()}, *rows[1:]]
+    part = [{"id": "1", "prise": "7"}]
+    for change in (
+        partial(index.upsert, misspelt),
+        partial(index.upsert, part, partial=True),
+    ):
+        with pytest.raises(CorpusError, match=r"Not read.* \(did you mean price"):
+            change(new_columns="error", dry_run=dry_run)
+        assert [each.metadata for each in index] == [{"price": n} for n in ("1", "2", "3")]
+        capsys.readouterr()
+        change(dry_run=True)
+        assert "did you mean price?" in capsys.readouterr().err
+    # A field with a near name is no mistake if a row has both.
+    both = [{**rows[0], "prices": "1, 2"}, {**rows[1], "price": None, "prices": "3"}]
+    index.upsert(both, new_columns="error", dry_run=dry_run)
+    assert "Not read" not in capsys.readouterr().err
+
+
 def test_a_column_that_is_no_longer_read_and_a_renamed_text_field_are_not_lost_in_silence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
