@@ -29,6 +29,7 @@ from sbert_search.evaluate.tasks import EvalTask
 from sbert_search.index.building.build import BuildSettings, build_index
 from sbert_search.index.documents import first_rows
 from sbert_search.index.index import Index
+from sbert_search.index.settings import LexicalSettings
 from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.records import Qrels, Query, Run, Where
 from sbert_search.search.candidates import candidates_of
@@ -127,14 +128,18 @@ def evaluate_retrieval(
     rows: Sources = folder
     if of_pairs:
         if search.group_by is not None:
-            raise QueryError("group_by needs judgements of groups, in a folder; pairs have none.")
+            raise QueryError(
+                "group_by needs judgements of groups, in a folder with queries.jsonl and qrels; "
+                "pairs have none. See docs/guides/evaluating.md."
+            )
         pairs = read_triplets(folder, allow_pairs=True, encoding=encoding)
         rows, queries, qrels = collection_of_pairs(pairs)
     else:
         qrels = read_qrels(folder, task.split)
         queries = _judged(task, folder, qrels, encoding)
     tracker.lap("read")
-    with _open_or_build(task, rows, embedder, index) as (opened, build_counts):
+    words = None if search.mode == "dense" else LexicalSettings()
+    with _open_or_build(task, rows, embedder, index, words) as (opened, build_counts):
         if of_pairs and index is not None:
             qrels = _qrels_in(opened, pairs, queries)
         depth = min(search.rerank_depth, task.depth)  # the reranker adds no documents to the run
@@ -187,10 +192,11 @@ def _qrels_in(index: Index, pairs: Sequence[Triplet], queries: Sequence[Query]) 
                 found.setdefault(known, document.doc_id)
     if not found:
         pair = pairs[0]
+        pages = pages_of_file(index.state, pair.positive)
         raise EvaluationError(
             f"{pair.source}: {excerpt(pair.positive)} is neither the text nor the id of a document "
             f"of {index.path}, nor is another positive; name the pairs of this index, or evaluate "
-            "the model without an index."
+            f"the model without an index.{pages}"
         )
     found |= {text: text for text in wanted - found.keys()}  # an absent id, of which is warned
     ids = {query.text: query.query_id for query in queries}
@@ -294,7 +300,11 @@ def _settings(
 
 @contextmanager
 def _open_or_build(
-    task: EvalTask, rows: Sources, embedder: TextEmbedder, index: Path | Index | None
+    task: EvalTask,
+    rows: Sources,
+    embedder: TextEmbedder,
+    index: Path | Index | None,
+    words: LexicalSettings | None,
 ) -> Iterator[tuple[Index, dict[str, int]]]:
     """Open an index, or build one with exact search that goes with the context."""
     if index is not None:
@@ -307,7 +317,7 @@ def _open_or_build(
         return
     with tempfile.TemporaryDirectory(prefix="sbert-search-eval-") as scratch:
         out = Path(scratch) / "index"
-        settings = BuildSettings(on_error=task.on_error, on_truncate="warn")
+        settings = BuildSettings(on_error=task.on_error, on_truncate="warn", lexical=words)
         report = build_index(rows, out, lambda: embedder, settings)
         yield Index.open(out), {"documents truncated": report.truncated}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import xxhash
@@ -22,6 +22,7 @@ from sbert_search.text.labelled.records import Triplet
 from sbert_search.text.labelled.retrieval import fold_case_and_space
 from sbert_search.text.spool import Rows
 from sbert_search.train.bi_encoder import BiEncoderRecipe, open_model, train_bi_encoder
+from sbert_search.train.data.examples import ColumnNames
 from sbert_search.train.loop.checkpoint import checkpoints
 from sbert_search.train.loop.loop import Result
 from sbert_search.train.recipe import load_recipe, named_settings
@@ -117,8 +118,18 @@ def fine_tune(
             "query-passage with data.train, and evaluate the model afterwards."
         )
     folder = Path(out)
+    named = {"model": model, "epochs": epochs, "batch_size": batch_size, "lr": lr}
+    chosen = [*named_settings(named), *settings]
     with rows_file(pairs) as file:
-        rows = read_triplets(file, allow_pairs=True)
+        own = [*named_settings({"data": file}), *chosen]
+        columns = load_recipe(BiEncoderRecipe, "bi-encoder", RECIPE, own).data.columns
+        rows = read_triplets(
+            file,
+            anchor=columns.text1,
+            positive=columns.text2,
+            negative=columns.negative,
+            allow_pairs=True,
+        )
     ids = [row.positive for row in rows if row.positive.isascii() and " " not in row.positive]
     if len(ids) == len(rows) > 1:
         warn(
@@ -127,11 +138,11 @@ def fine_tune(
         )
     train, held = _split(rows, held_out)
     files = {name: folder / DATA / f"{name}.jsonl" for name in ("train", "held-out")}
-    named = {"model": model, "epochs": epochs, "batch_size": batch_size, "lr": lr}
-    chosen = [*named_settings(named), *settings]
     budget = any(setting.startswith("budget") for setting in chosen)
     overrides = [*_defaults(train, files["train"], has_budget=budget), *chosen]
     recipe = load_recipe(BiEncoderRecipe, "bi-encoder", RECIPE, overrides)
+    # The files of both parts have the usual names of columns.
+    recipe = replace(recipe, data=replace(recipe.data, columns=ColumnNames()))
     held_rows = list(_rows(held))
     before = _measure(Embedder(open_model(recipe)), held_rows, recipe) if held else None
     _write(folder, {files["train"]: _rows(train), files["held-out"]: held_rows})

@@ -97,6 +97,18 @@ def test_few_queries_are_all_trained_on(
     assert "No positive has a blank, such as '" in capsys.readouterr().err
 
 
+def test_columns_of_other_names_are_named_by_settings(model: Path, tmp_path: Path) -> None:
+    rows = [{"Frage": row["query"], "Antwort": row["positive"]} for row in ROWS]
+    names = ("data.columns.text1=Frage", "data.columns.text2=Antwort")
+    plain, named = (
+        fine_tune(data, tmp_path / out, model=model, epochs=1, settings=(*FAST, *settings))
+        for data, out, settings in ((ROWS, "plain", ()), (rows, "named", names))
+    )
+    assert str(named) == str(plain)
+    with pytest.raises(ConfigError, match=r"data\.columns\.quatsch"):
+        fine_tune(rows, tmp_path / "x", model=model, settings=["data.columns.quatsch=a"])
+
+
 def test_all_pairs_of_a_query_are_on_one_side(model: Path, tmp_path: Path) -> None:
     rows = [{"query": row["query"].title(), "positive": "other " + row["positive"]} for row in ROWS]
     tune(model, tmp_path / "run", rows=[*ROWS, *rows], epochs=1)
