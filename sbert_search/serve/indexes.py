@@ -29,7 +29,7 @@ from sbert_search.search.options import (
     keywords_of,
     require_queries,
 )
-from sbert_search.search.queries import parse_query
+from sbert_search.search.queries import pages_of_file, parse_query
 from sbert_search.search.results import Hits
 from sbert_search.serve.embedder import ServedEmbedder
 from sbert_search.serve.metrics import Metrics
@@ -160,7 +160,9 @@ class ServedIndex:
         """Read a document; a `Problem` says that there is none."""
         found = await self._read(partial(self.index.get, doc_id))
         if found is None:
-            raise Problem(404, f"{self.name} holds no document with the id {doc_id!r:.200}.", "id")
+            pages = await self._read(lambda: pages_of_file(self.index.state, doc_id))
+            said = f"{self.name} holds no document with the id {doc_id!r:.200}.{pages}"
+            raise Problem(404, said, "id")
         return found
 
     async def reload(self) -> None:
@@ -261,14 +263,21 @@ class ServedIndex:
         def change() -> IngestReport:
             options: ReadKeywords = {"fields": DOCUMENT_FIELDS, "metadata_fields": None}
             options["allow_inexact"] = self.allow_inexact
+            copies = self._copies()
+            new = [{n: row[part] for n, part in copies if row[part]} | dict(row) for row in rows]
             if not replaces:
-                return self.index.add(list(rows), model=self.model, **options)
+                return self.index.add(new, model=self.model, **options)
             partial = clear is not None
-            return self.index.upsert(
-                list(rows), model=self.model, partial=partial, clear=clear, **options
-            )
+            return self.index.upsert(new, model=self.model, partial=partial, clear=clear, **options)
 
         return await self._write(change)
+
+    def _copies(self) -> list[tuple[str, str]]:
+        """Return the columns that hold the whole text or title, each with "text" or "title"."""
+        fields, columns = self.index.read_settings.fields, self.index.state.columns
+        text = fields.texts[0] if len(fields.texts) == 1 else None
+        sources = ((text, "text"), (fields.title, "title"))
+        return [(n, part) for n, part in sources if n and columns.get(n) == "string"]
 
     async def delete(self, ids: Sequence[str] | None, where: Where | None) -> tuple[int, int]:
         """Delete documents on disk; return how many were deleted, and the number of the commit."""

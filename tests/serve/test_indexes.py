@@ -402,6 +402,41 @@ def test_a_change_of_a_column_that_is_also_text_needs_the_text(
     assert (stored.text, stored.metadata) == (change["text"], {"brand": "Urbano"})
 
 
+def test_the_name_of_a_file_leads_to_its_pages(tmp_path: Path) -> None:
+    rows = [{"id": f"a.pdf#page={n}", "text": f"mill {n}"} for n in (1, 2)]
+    Index.build(rows, out=tmp_path / "i", model="hashing:32")
+    with live_server(tmp_path / "i") as live:
+        answer = live.ask("POST", "/similar", {"like": ["a.pdf"]})
+    said = "'a.pdf'. Each page of it is a document: 'a.pdf#page=1' ... 'a.pdf#page=2'."
+    assert (answer.status, said in answer.json["error"]["message"]) == (404, True)
+
+
+def test_columns_that_hold_the_whole_text_or_title_follow_them(
+    tmp_path: Path, token_file: Path
+) -> None:
+    rows = [{"id": n, "name": n, "answer": f"A {n}.", "price": 1} for n in ("mill", "oven")]
+    Index.build(
+        rows,
+        out=tmp_path / "i",
+        model="hashing:32",
+        fields=FieldNames(title="name", text=("answer",)),
+        metadata_fields=["name", "answer", "price"],
+    )
+    with live_server(tmp_path / "i", "--writable", "--token-file", token_file) as live:
+
+        def columns(method: str, document: dict[str, object]) -> object:
+            body = {"documents": [document]}
+            assert live.ask(method, "/documents", body, SENT).status == 200
+            return live.ask("GET", f"/documents/{document['id']}", headers=SENT).json["metadata"]
+
+        changed = columns("PATCH", {"id": "mill", "text": "It grinds."})
+        assert changed == {"name": "mill", "answer": "It grinds.", "price": 1}
+        changed = columns("PATCH", {"id": "mill", "title": "The mill"})
+        assert changed == {"name": "The mill", "answer": "It grinds.", "price": 1}
+        whole = {"id": "oven", "title": "Oven", "text": "It bakes."}
+        assert columns("PUT", whole) == {"name": "Oven", "answer": "It bakes."}
+
+
 def test_a_change_clears_nulls_and_names_unknown_ids_and_new_columns(
     tmp_path: Path, token_file: Path
 ) -> None:
