@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unicodedata import normalize
 
 import click
 
@@ -395,12 +396,12 @@ def _answer(
             why.append(f"comes after the first {options.offset:,}")
         if options.min_score is not None:
             why.append(f"has a score of {options.min_score:g} or more")
-        if hits.mode == "lexical":
+        by_words = hits.mode == "lexical" or bool(query and options.sort and hits.mode == "hybrid")
+        if by_words:
             why.append("has a word of the query; stop words and single letters do not count")
-        by_words = hits.mode == "lexical" or not len(engine.index)
-        never = _why_never(engine.index) if by_words else ""
-        note(never or f"No document {' and '.join(why)}.")
-        _note_case(engine, str(options.where or ""))
+        never = _why_never(engine.index) if by_words or not len(engine.index) else ""
+        note(never or f"No document {' and '.join(why) or 'was found'}.")
+        _note_near_values(engine, str(options.where or ""))
     with suppress(NoLexicalData):
         if query and (corrected := engine.suggest(query, fuzzy=options.fuzzy)):
             note(f"Did you mean: {corrected}")
@@ -409,15 +410,19 @@ def _answer(
 _EQUALITY = re.compile(r"""("[^"]+"|[\w.]+)\s*=\s*'((?:[^']|'')*)'""")
 
 
-def _note_case(engine: SearchEngine, where: str) -> None:
-    """Name the values of columns that differ from those of a filter in case only."""
+def _note_near_values(engine: SearchEngine, where: str) -> None:
+    """Name values that differ from those of a filter in case, or in the Unicode form, only."""
     for column, value in _EQUALITY.findall(where):
+        composed, split = (normalize(form, value) for form in ("NFC", "NFD"))
         with suppress(QueryError):  # no column of texts
-            alike = f"lower({column}) = '{value.lower()}'"
+            forms = {f"lower({column}) = '{form.lower()}'" for form in (composed, split)}
+            alike = " OR ".join(sorted(forms))
             (facet,) = engine.facets(None, column.strip('"'), where=alike).values()
             for other in facet.counts:
+                same = normalize("NFC", other) == composed
+                how = " It is the same text in another Unicode form, NFC or NFD." if same else ""
                 if other != value:
-                    note(f"Did you mean {column} = '{other}'?")
+                    note(f"Did you mean {column} = '{other}'?{how}")
 
 
 def _why_never(index: Index) -> str:

@@ -31,6 +31,9 @@ def test_no_shared_word_is_no_error(index: Path, query: str) -> None:
     assert done.err.startswith("No document has a word of the query; stop words and single letters")
     done = sbert_search("search", index, query, "--mode", "lexical", "--where", "doc_id != ''")
     assert "matches the filter and has a word of the query" in done.err
+    # With an order, a document must have a word of the query in hybrid search, too.
+    done = sbert_search("search", index, query, "--mode", "hybrid", "--sort", "year")
+    assert done.err.startswith("No document has a word of the query; stop words and single")
 
 
 def test_settings_of_words_are_kept_and_shown(corpus: Path, tmp_path: Path) -> None:

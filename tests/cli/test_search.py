@@ -6,6 +6,7 @@ import gzip
 import json
 import subprocess
 from pathlib import Path
+from unicodedata import normalize
 
 import pytest
 
@@ -149,6 +150,18 @@ def test_a_filter_that_matches_nothing_names_values_in_other_case(tmp_path: Path
         assert (done.code, done.out) == (0, "")
         shown = "".join(f"Did you mean {each}?\n" for each in meant)
         assert done.err == nothing + shown, where
+
+
+def test_a_filter_that_matches_nothing_names_values_in_another_unicode_form(tmp_path: Path) -> None:
+    one, two = normalize("NFC", "Höhlenbär"), normalize("NFD", "Höhlenbär")
+    for asked, stored in ((one, two), (two, one)):
+        path = tmp_path / f"{len(stored)}.index"
+        Index.build([{"text": "a bear", "path": stored}], out=path, model="hashing")
+        done = sbert_search("search", path, "bear", "--where", f"path = '{asked}'")
+        assert done.err == (
+            f"No document matches the filter.\nDid you mean path = '{stored}'? It is the same text "
+            "in another Unicode form, NFC or NFD.\n"
+        )
 
 
 def test_a_file_of_queries_gives_a_run(index: Path, tmp_path: Path) -> None:

@@ -286,6 +286,8 @@ def test_an_empty_name_is_not_the_current_folder(notes: Path) -> None:
     index = notes.with_name("i")
     done = sbert_search("index", "sync", index, "", env=HASHING, cwd=notes)
     assert (done.code, "it is empty; write . for the current folder" in done.err) == (2, True)
+    done = sbert_search("index", "sync", index, "-", env=HASHING, cwd=notes)
+    assert (done.code, "reads no standard input" in done.err) == (2, True)
     assert not index.exists()
 
 

@@ -44,6 +44,11 @@ _SHOWN = 20  # largest number of paths to list of each kind, such as added or de
 def _as_path(ctx: click.Context, param: click.Parameter, text: str) -> Path:
     if not text:  # for example, an unset shell variable; Path("") would be the current folder
         raise click.BadParameter("it is empty; write . for the current folder.")
+    if text == "-":
+        raise click.BadParameter(
+            "a sync compares with all rows of a file and reads no standard input; write the rows "
+            "to a file, or add them by `index upsert INDEX -`."
+        )
     return Path(text)
 
 

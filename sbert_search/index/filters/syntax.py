@@ -100,8 +100,11 @@ class FilterText:
                 reason = f"it is incomplete: {missing}"
             self._refuse_at(max(offset, 0), reason)
         except sqlglot.errors.TokenError:
-            quotes = max(self._where.rfind(quote) for quote in "'\"")
-            self._refuse_at(max(quotes, 0), "a quote is not closed")
+            begins = max(self._where.rfind(quote) for quote in "'\"")
+            reason = "a quote is not closed"
+            if begins < 0 and (begins := self._where.find("/*")) >= 0:
+                reason = "a comment begins here; write a text in single quotes, as in path = 'a/b'"
+            self._refuse_at(max(begins, 0), reason)
 
     def require_supported(self, tree: exp.Expr) -> None:
         """Refuse a node, an argument of a node or a comment that `conditions` does not compile."""
@@ -238,7 +241,7 @@ class Columns:
             self._refuse(
                 node,
                 f"the column {operand.name!r} is a list; write {value} IN {column} for the lists "
-                "that contain a value",
+                "that contain a value; in a mapping, use $contains or $contains_any",
             )
         return operand
 

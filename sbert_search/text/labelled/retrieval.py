@@ -189,7 +189,7 @@ def _check_cell(value: str, kind: str) -> None:
     if not _CELL.fullmatch(value):
         raise RunCellError(
             f"The {kind} {value!r} is empty or has white space, which TREC's format cannot hold. "
-            "Rename it, or use JSON, which holds every id: `--run-out NAME.json` or `eval --out`."
+            "Rename it; `search --run-out NAME.json` writes a run of JSON, which holds every id."
         )
     if any("\ud800" <= character <= "\udfff" for character in value):
         raise RunCellError(f"The {kind} {value!r} has a lone surrogate, which UTF-8 cannot hold.")

@@ -188,6 +188,7 @@ def test_ilike_and_quoted_and_dotted_names(snapshot: Snapshot) -> None:
         ("year > 1;\nlang = 'x'", "filters support columns", 0),
         ("year > 1 AND\nlang == = 'x'", "it is not a condition here", 21),
         ("lang = 'x", "a quote is not closed", 7),
+        ("lang = x/*", "a comment begins here; write a text in single quotes", 8),
         ("lang LIKE 'x' ESCAPE '!'", "filters support columns", 0),
         ("year LIKE 'x'", "LIKE needs a text column", 0),
         ("SELECT 1", "it is not a condition here", 0),
