@@ -27,6 +27,7 @@ from sbert_search.evaluate.manifest import ALIKE, Evaluation, EvaluationTracker
 from sbert_search.evaluate.metrics.ranking import DEFAULT_MEASURES, mean, score_run, ties_by_hash
 from sbert_search.evaluate.tasks import EvalTask
 from sbert_search.index.building.build import BuildSettings, build_index
+from sbert_search.index.dense.query_plan import RowMask
 from sbert_search.index.documents import first_rows
 from sbert_search.index.index import Index
 from sbert_search.index.settings import LexicalSettings
@@ -412,11 +413,12 @@ def choose_fusion(
     folds: int = 5,
     seed: int = 0,
     group_by: str | None = None,
+    where: Where | None = None,
 ) -> FusionChoice:
     """Compare fusions by cross-validation; dense and lexical search run only once for each query.
 
     Do not pass the queries of a test set, whose scores would then be too high. With ``group_by``,
-    the judgements are of values of this column.
+    the judgements are of values of this column. ``where`` is the filter of the searches.
     """
     if len(queries) < 2:
         raise EvaluationError(
@@ -430,9 +432,10 @@ def choose_fusion(
         if query.query_id not in qrels:
             raise EvaluationError(f"The query {query.query_id!r} has no judgements; leave it out.")
     score_run({}, {}, [measure])  # an unknown metric is refused before the searches
-    _warn_of_absent(index, qrels, SearchOptions(group_by=group_by))
+    _warn_of_absent(index, qrels, SearchOptions(group_by=group_by, where=where))
+    mask = None if where is None else index.state.filter_mask(where)
     # (n_candidates, n_queries)
-    scores = _scores(index, embedder, queries, qrels, measure, group_by)
+    scores = _scores(index, embedder, queries, qrels, measure, group_by, mask)
     if not scores.any():
         raise EvaluationError(
             "No fusion finds a relevant document for any query, so none can be chosen. Name the "
@@ -460,12 +463,13 @@ def _scores(
     qrels: Qrels,
     measure: str,
     group_by: str | None,
+    mask: RowMask | None,
 ) -> np.ndarray:
     """Compute the score of each query with each fusion, (n_candidates, n_queries)."""
     snapshot, depth = index.state, Fusion().depth
     own = own_documents(index, queries, qrels, None if group_by is None else False)
     texts = [query.text for query in queries]
-    found = list(candidates_of(snapshot, texts, embedder.encode_query(texts), depth))
+    found = list(candidates_of(snapshot, texts, embedder.encode_query(texts), depth, mask))
     values = []
     for fusion in CANDIDATES:
         run = {}

@@ -58,6 +58,18 @@ def test_a_stage_that_misleads_gets_no_weight(data: Path) -> None:
     assert set(choice.folds) == {"weighted, dense 0"}
 
 
+def test_the_searches_have_the_filter(data: Path) -> None:
+    index, qrels = Index.open(data.with_name("i")), read_qrels(data, "train")
+    even = [query for query in read_queries(data) if int(query.query_id[1:]) % 2 == 0]
+    where = ("doc_id IN ?", [[f"d{n}" for n in range(0, 60, 2)]])
+    # The next document, which `Wrong` sees, is left out; it shares a word with the right one.
+    choice = choose_fusion(index, Wrong(), even, qrels, where=where)
+    assert choice.scores["weighted, dense 1"] == 1.0
+    line = ("eval", "fusion", data.with_name("i"), data)
+    done = sbert_search(*line, "--where", "doc_id <> 'd3'")
+    assert "1 of 20 queries have relevant documents that the filter leaves out" in done.err
+
+
 def test_the_default_stays_where_choosing_does_not_gain(data: Path) -> None:
     index, qrels = Index.open(data.with_name("i")), read_qrels(data, "train")
     choice = choose_fusion(index, HashingEmbedder(), read_queries(data), qrels)

@@ -260,7 +260,7 @@ def _record(comparison: Comparison) -> dict[str, object]:
     "--folds", default=5, show_default=True, help="Number of folds of the cross-validation."
 )
 @click.option("--measure", default="nDCG@10", show_default=True, help="Metric to maximise.")
-@options_of(SearchOptions, "group_by")
+@options_of(SearchOptions, "where", "group_by")
 @encoding_option
 @index_embedder_options
 @shared_options("allow-inexact", "seed", "quiet", "json")
@@ -273,6 +273,7 @@ def fusion(
     split: str,
     folds: int,
     measure: str,
+    where: str | None,
     group_by: str | None,
     encoding: str | None,
     model: str | None,
@@ -299,6 +300,7 @@ def fusion(
         folds=folds,
         seed=seed,
         group_by=group_by,
+        where=where,
     )
     if as_json:
         emit({"queries": len(queries), "measure": measure, **to_mapping(choice)})
