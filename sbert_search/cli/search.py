@@ -419,7 +419,7 @@ def _note_near_values(engine: SearchEngine, where: str) -> None:
             alike = " OR ".join(sorted(forms))
             (facet,) = engine.facets(None, column.strip('"'), where=alike).values()
             for other in facet.counts:
-                same = normalize("NFC", other) == composed
+                same = normalize("NFC", str(other)) == composed
                 how = " It is the same text in another Unicode form, NFC or NFD." if same else ""
                 if other != value:
                     note(f"Did you mean {column} = '{other}'?{how}")

@@ -424,7 +424,7 @@ def test_columns_that_hold_the_whole_text_or_title_follow_them(
     )
     with live_server(tmp_path / "i", "--writable", "--token-file", token_file) as live:
 
-        def columns(method: str, document: dict[str, object]) -> object:
+        def columns(method: str, document: dict[str, str]) -> object:
             body = {"documents": [document]}
             assert live.ask(method, "/documents", body, SENT).status == 200
             return live.ask("GET", f"/documents/{document['id']}", headers=SENT).json["metadata"]
