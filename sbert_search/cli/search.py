@@ -398,7 +398,7 @@ def _answer(
             why.append(f"has a score of {options.min_score:g} or more")
         by_words = hits.mode == "lexical" or bool(query and options.sort and hits.mode == "hybrid")
         if by_words:
-            why.append("has a word of the query; stop words and single letters do not count")
+            why.append("has a word of the query; stop words do not count")
         never = _why_never(engine.index) if by_words or not len(engine.index) else ""
         note(never or f"No document {' and '.join(why) or 'was found'}.")
         _note_near_values(engine, str(options.where or ""))

@@ -28,12 +28,12 @@ def test_hybrid_hits_show_what_each_stage_said(index: Path) -> None:
 def test_no_shared_word_is_no_error(index: Path, query: str) -> None:
     done = sbert_search("search", index, query, "--mode", "lexical")
     assert (done.code, done.out) == (0, "")
-    assert done.err.startswith("No document has a word of the query; stop words and single letters")
+    assert done.err.startswith("No document has a word of the query; stop words do not count")
     done = sbert_search("search", index, query, "--mode", "lexical", "--where", "doc_id != ''")
     assert "matches the filter and has a word of the query" in done.err
     # With an order, a document must have a word of the query in hybrid search, too.
     done = sbert_search("search", index, query, "--mode", "hybrid", "--sort", "year")
-    assert done.err.startswith("No document has a word of the query; stop words and single")
+    assert done.err.startswith("No document has a word of the query; stop words do not")
 
 
 def test_settings_of_words_are_kept_and_shown(corpus: Path, tmp_path: Path) -> None:
