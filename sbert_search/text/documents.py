@@ -375,15 +375,15 @@ class CorpusReader:
     def _roles(self, file: SourceFile, names: list[str]) -> Roles:
         texts = [name for name in self.fields.texts or TEXT_FIELDS if name != self.fields.id]
         lacks_text = not any(name in names for name in texts)
+        own = names
         if self._partial:
-            key = self.fields.id
-            if key is not None and key not in names and not file.holds_documents:
-                hint = unknown_name(key, key, names, "id field")
-                raise CorpusError(f"{file.shown}: {hint} The ids of partial rows belong there.")
             names = [*names, *self.fields.texts, *filter(None, [self.fields.title])]
         fields, has_vectors = self.fields.without_absent(self._stored, names), bool(self._vectors)
         if file.holds_documents:
             fields = FieldNames(vector=fields.vector)
+        if self._partial and fields.id is not None and fields.id not in own:
+            hint = unknown_name(fields.id, fields.id, own, "id field")
+            raise CorpusError(f"{file.shown}: {hint} The ids of partial rows belong there.")
         if self._embeds and fields.vector not in names:
             if not self._partial:
                 note(f"{file.shown} has no field {fields.vector!r}; a model embeds its new texts.")

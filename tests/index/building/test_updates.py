@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import random
+import re
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -298,6 +299,15 @@ def test_a_chosen_column_that_a_table_lacks_is_refused_where_columns_may_not_cha
     both = ["price", "preis"]
     assert index.upsert(part, partial=True, metadata_fields=both).counts.replaced == 1
     assert "Not read" not in capsys.readouterr().err
+
+
+def test_partial_rows_without_the_field_of_the_ids_are_told_its_name(tmp_path: Path) -> None:
+    fields = FieldNames(id="Nr", text=("Antwort",))
+    index = Index.build([{"Nr": "A1", "Antwort": "ja"}], model="hashing:24", fields=fields)
+    said = "Unknown id field 'Nr'; known: _id, text. The ids of partial rows belong there."
+    with pytest.raises(CorpusError, match=re.escape(said)):
+        index.upsert([{"_id": "A1", "text": "nein"}], partial=True)
+    assert index.upsert([{"Nr": "A1", "Antwort": "nein"}], partial=True).counts.replaced == 1
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
