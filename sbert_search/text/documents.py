@@ -58,6 +58,7 @@ __all__ = ["ColumnType", "CorpusReader", "FieldNames", "ReadBatch", "Reject", "S
 
 _ROWS_A_REPORT = 256  # `CorpusReader.survey` reports its progress after this number of rows
 _SHOWN_FILES = 10  # largest number of bad files that a message names
+_MOST_LEFT_OUT = 1000  # fields in `Survey.left_out`; the keys of JSON objects may be without end
 # Fields of the row that is made of a file whose whole content is a document.
 _OF_FILES = Roles(id="id", text=("text",), title="title")
 
@@ -475,7 +476,8 @@ class CorpusReader:
         if self._known and self._chosen:
             given = {name for name, value in row.values.items() if value is not None}
             for name in given - self._chosen - roles.parts.keys():
-                self._left_out.setdefault(name, {*self._chosen}).difference_update(given)
+                if len(self._left_out) < _MOST_LEFT_OUT or name in self._left_out:
+                    self._left_out.setdefault(name, {*self._chosen}).difference_update(given)
         if not self._has_titles and roles.title in names:
             # A document without a title has an empty one.
             may_be_empty = not plan.file.holds_documents and self.fields != DOCUMENT_FIELDS

@@ -194,3 +194,13 @@ def test_vectors_stay_with_the_files_of_a_folder_of_which_one_becomes_blank(
     monkeypatch.setattr(documents, "read_rows", changing)
     with pytest.raises(CorpusError, match="notes: changed while it was read"):
         list(reader.batches())
+
+
+def test_fields_without_end_take_little_memory(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    lines = [json.dumps({"text": "a mill", f"user {n}": n}) for n in range(1010)]
+    path.write_text("\n".join([*lines, json.dumps({"text": "b", "user 0": 1, "price": 2})]))
+    reader = CorpusReader([path], columns={"price": "int64"}, metadata_fields=["price"])
+    left_out = reader.survey().left_out
+    assert len(left_out) == 1000
+    assert (left_out["user 0"], left_out["user 1"]) == (set(), {"price"})
