@@ -95,8 +95,7 @@ class Survey:
     columns: Mapping[str, ColumnType]
     dim: int | None = None  # None: no vectors are given, or all their rows were rejected
     unread: tuple[Unread, ...] = ()
-    # Fields that are not among the chosen metadata fields, and those of which no row with such a
-    # field has a value.
+    # Fields that are not read, each with the chosen metadata fields that no row has beside it.
     left_out: Mapping[str, Collection[str]] = field(default_factory=dict)
 
 

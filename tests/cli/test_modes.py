@@ -31,7 +31,7 @@ def test_no_shared_word_is_no_error(index: Path, query: str) -> None:
     assert done.err.startswith("No document has a word of the query; stop words do not count")
     done = sbert_search("search", index, query, "--mode", "lexical", "--where", "doc_id != ''")
     assert "matches the filter and has a word of the query" in done.err
-    # With an order, a document must have a word of the query in hybrid search, too.
+    # With --sort, hybrid search also finds only documents that have a word of the query.
     done = sbert_search("search", index, query, "--mode", "hybrid", "--sort", "year")
     assert done.err.startswith("No document has a word of the query; stop words do not")
 

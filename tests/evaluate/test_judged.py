@@ -79,6 +79,15 @@ def test_a_query_that_is_a_document_too_does_not_find_itself() -> None:
     assert evaluate("hashing", rows).main_score == 1.0
 
 
+def test_only_searches_by_words_guess_the_language(capsys: pytest.CaptureFixture[str]) -> None:
+    text = "Das ist der Weg zu der alten Mühle und dem Fluss, und wir sind nicht in der Stadt"
+    rows = [{"query": f"{n} {text}", "positive": f"{text} {n}."} for n in range(20)]
+    evaluate("hashing", rows, mode="dense")
+    assert "German" not in capsys.readouterr().err
+    evaluate("hashing", rows, mode="lexical")
+    assert "Most words look German" in capsys.readouterr().err
+
+
 def test_an_engine_is_measured_on_its_own_index(capsys: pytest.CaptureFixture[str]) -> None:
     texts = [pair["positive"] for pair in PAIRS]
     index = Index.from_texts([*texts, "why do bees dance", "moon and tides"], model="hashing")
@@ -96,7 +105,7 @@ def test_an_engine_is_measured_on_its_own_index(capsys: pytest.CaptureFixture[st
     assert evaluate(index, [*by_id, gone]).main_score == 0.5
     said = "1 of 2 queries have relevant documents that are not in the index, 1 in all: gone"
     assert said in capsys.readouterr().err
-    # An engine searches, also if rows have a score or a label, such as those of clicks.
+    # An engine always searches, even if rows have a score or a label, as clicks do.
     for told in ("score", "label"):
         assert evaluate(index, [{**row, told: 1} for row in by_id]).scores["nDCG@10"] == 1.0
 

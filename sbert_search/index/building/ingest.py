@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -330,19 +330,14 @@ def note_columns(
     if not state.n_docs:
         return (), {}
     columns, refused = survey.columns, "They are refused, since new_columns is error."
-    if survey.left_out:
-        from difflib import get_close_matches  # takes 20 ms
-
-        pairs = ((n, get_close_matches(n, c, 1, _NEAR)) for n, c in survey.left_out.items())
-        if misspelt := [f"{name} (did you mean {near[0]}?)" for name, near in pairs if near]:
-            said = f"Not read, since they are no metadata fields: {listed(misspelt)}."
-            if new_columns == "error":
-                raise CorpusError(f"{said} {refused}")
-            warn(said)
+    pairs = ((name, _nearest(name, lacking)) for name, lacking in survey.left_out.items())
+    if misspelt := [f"{name} (did you mean {near[0]}?)" for name, near in pairs if near]:
+        said = f"Not read, since they are no metadata fields: {listed(misspelt)}."
+        if new_columns == "error":
+            raise CorpusError(f"{said} {refused}")
+        warn(said)
     if added := [name for name in columns if name not in state.columns]:
-        from difflib import get_close_matches  # takes 20 ms
-
-        near = {name: get_close_matches(name, state.columns, 1, _NEAR) for name in added}
+        near = {name: _nearest(name, state.columns) for name in added}
         hints = {name: "".join(f"; did you mean {one}?" for one in near[name]) for name in added}
         added.sort(key=lambda name: not near[name])
         new = [f"{name} ({columns[name]}{hints[name]})" for name in added]
@@ -356,6 +351,13 @@ def note_columns(
             changed[name] = wider
             note(f"The metadata column {name} is {wider} from now on, no longer {kind}.")
     return tuple(added), changed
+
+
+def _nearest(name: str, known: Collection[str]) -> list[str]:
+    """Return the known name of which ``name`` may be a misspelt form, or nothing."""
+    from difflib import get_close_matches  # takes 20 ms
+
+    return get_close_matches(name, known, 1, _NEAR)
 
 
 def _classified(

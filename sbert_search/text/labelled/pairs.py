@@ -44,19 +44,20 @@ def read_pairs(
     label: str | None = None,
     score_range: tuple[float, float] | None = None,
     need: Collection[str] = (),
+    positive: bool = False,
 ) -> list[TextPair]:
     """Read the pairs of a table file.
 
     Formats are JSON lines, JSON, CSV and TSV, each plain or compressed; Parquet and Arrow. A column
     that is not named is found by `find_columns`. Integers as texts or labels become decimal text.
     ``need`` names the parts that every pair must have, besides the texts: ``score``, ``label`` or
-    both.
+    both. With ``positive``, a pair whose score or label marks it as negative is a bad row.
     """
     file = classify(path)
     named = {"text1": text1, "text2": text2, "score": score, "label": label}
     names = require_field_names(file, "pairs")
     columns = find_columns(named, COLUMNS, names, file.shown, {"text1", "text2", *need})
-    return map_rows(read_rows(file), lambda row: _pair(row, columns, score_range, need))
+    return map_rows(read_rows(file), lambda row: _pair(row, columns, score_range, need, positive))
 
 
 class MissingColumnError(CorpusError):
@@ -107,8 +108,11 @@ def _pair(
     columns: Mapping[str, str],
     score_range: tuple[float, float] | None,
     need: Collection[str],
+    positive: bool,
 ) -> TextPair:
     values = row.values
+    if positive:
+        _require_positive(values, [columns[part] for part in ("score", "label") if part in columns])
     pair = TextPair(
         text1=text_of(values, columns["text1"]),
         text2=text_of(values, columns["text2"]),
@@ -224,16 +228,16 @@ def read_triplets(
         if not (others or allow_pairs):
             raise BadRow(f"no text in {', '.join(map(repr, negatives))}")
         if not others:
-            require_positive(row.values)
+            _require_positive(row.values, (*COLUMNS["score"], *COLUMNS["label"]))
         first, second = (text_of(row.values, columns[part]) for part in _TRIPLET_COLUMNS)
         return Triplet(first, second, tuple(others), row.source)
 
     return map_rows(read_rows(file), make)
 
 
-def require_positive(values: Mapping[str, object]) -> None:
-    """Refuse a row without negatives whose score or label says that its texts are no pair."""
-    for name in (*COLUMNS["score"], *COLUMNS["label"]):
+def _require_positive(values: Mapping[str, object], names: Iterable[str]) -> None:
+    """Refuse a row if a score or a label, in the columns ``names``, marks it as a negative pair."""
+    for name in names:
         value = values.get(name)
         stated = str(value).strip().lower()
         is_unrelated = stated in _UNRELATED

@@ -16,7 +16,6 @@ from sbert_search.declared import Bounds, check
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.records import Document
 from sbert_search.text.documents import CorpusReader, FieldNames
-from sbert_search.text.formats.rows import BadRow
 from sbert_search.text.labelled.pairs import (
     COLUMNS,
     MissingColumnError,
@@ -24,7 +23,6 @@ from sbert_search.text.labelled.pairs import (
     read_groups,
     read_pairs,
     read_triplets,
-    require_positive,
 )
 from sbert_search.text.labelled.retrieval import read_qrels, read_queries
 from sbert_search.text.sources import classify, field_names
@@ -172,13 +170,8 @@ def _pairs(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
         label=names.label,
         score_range=data.score_range if target == "score" else None,
         need=[] if target == "nothing" else [target],
+        positive=target == "nothing",
     )
-    if target == "nothing":  # the loss takes every pair as positive
-        for pair in pairs:
-            try:
-                require_positive({"score": pair.score, "label": pair.label})
-            except BadRow as bad:
-                raise bad.at(pair.source).error() from None
     targets: Sequence[str | float | None] = [None] * len(pairs)
     if target == "label":
         targets = [pair.label for pair in pairs]

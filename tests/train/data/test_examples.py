@@ -91,6 +91,9 @@ def test_a_denied_pair_is_no_positive_of_a_loss_that_takes_all(
     with pytest.raises(CorpusError, match=f"{path}:2: its .* says that the texts are no pair"):
         read(path, rows, form="pairs")
     assert len(read(path, rows[:1], form="pairs")) == 1
+    columns = ColumnNames(label="clicked")
+    with pytest.raises(CorpusError, match=f"{path}:1: its 'clicked' says"):
+        read(path, [pair(clicked=0)], form="pairs", columns=columns)
 
 
 def test_texts_are_taken_twice_each_once(path: Path) -> None:
