@@ -73,7 +73,7 @@ class PaddedBiEncoder(nn.Module):
             block = cast(Block, self.encoder.blocks[index])
             inputs = block.attention_input(states)
             context = _attend(block.attention, inputs, bias, positions, rotations)
-            states = block.finish(context, states)
+            states = block.feed_forward(block.add_attention(context, states))
         states = self.encoder.final_norm(states)
         parts = [_POOLINGS[mode](states, weights) for mode in self.pooling]
         embeddings: Tensor = self.head(torch.cat(parts, dim=-1))

@@ -20,7 +20,6 @@ import torch
 from torch import Tensor
 
 from sbert_search.base.device import fetch, plain_memory_errors, send
-from sbert_search.base.memory import let_freed_memory_stay
 from sbert_search.base.progress import warn
 from sbert_search.base.verdicts import Verdict
 from sbert_search.embed.engines.protocol import EngineName
@@ -170,7 +169,8 @@ def _power_of_two(number: int, minimum: int = 1) -> int:
 
 # Largest size of a batch's states between the two linear layers of the feed-forward network, on
 # devices other than CUDA. Larger states leave the CPU's cache; smaller batches have more overhead.
-_WIDEST_BYTES = 12 << 20
+# Narrower states count as of the least width, since a token has other states beside them.
+_WIDEST_BYTES, _LEAST_WIDTH = 12 << 20, 2048
 _FULL_ROWS, _MOST_FILLING = 32, 1 / 32  # see `_filled`
 # A warning is printed if more than this share of the inputs of int8 layers is beyond the calibrated
 # range. For all-MiniLM-L6-v2 and texts of other kinds than those of its calibration, the share is
@@ -252,11 +252,9 @@ class PackedEngine:
     def _use_device(self, device: torch.device) -> None:
         """Choose the batch size for a device, and compute batches on it without CUDA graphs."""
         self._device, self._replayer = device, None
-        if device.type == "cpu":
-            let_freed_memory_stay()
         encoder = self._module.encoder
-        widest = encoder.config.up_size * encoder.embeddings.word.weight.itemsize
-        cpu_tokens = min(4_096, _WIDEST_BYTES // widest)
+        width = max(encoder.config.up_size, _LEAST_WIDTH)
+        cpu_tokens = _WIDEST_BYTES // (width * encoder.embeddings.word.weight.itemsize)
         self.batch_tokens = 65_536 if device.type == "cuda" else cpu_tokens
 
 

@@ -87,21 +87,26 @@ class Block(nn.Module):
             relative=relative,
             output_probs=output_probs,
         )
-        return self.finish(context, states if queries is None else queries), probs
+        states = self.add_attention(context, states if queries is None else queries)
+        del context  # its memory is free in the feed-forward layer, which takes the most
+        return self.feed_forward(states), probs
 
     def forward_selected(
         self, states: Tensor, tokens: PackedTokens, selected: SelectedTokens
     ) -> Tensor:
         """Compute the output of `forward` for selected tokens only; float (n, hidden)."""
         context = self.attention.forward_selected(states, tokens, selected)
-        return self.finish(context, states[selected.rows])
+        return self.feed_forward(self.add_attention(context, states[selected.rows]))
 
-    def finish(self, context: Tensor, states: Tensor) -> Tensor:
-        """Add the output of attention to the states of the queries, then feed forward."""
+    def add_attention(self, context: Tensor, states: Tensor) -> Tensor:
+        """Add the output of attention to the states of the queries."""
+        added = self._add(context, states)
+        return added if self.pre_norm else self.attention_norm(added)
+
+    def feed_forward(self, states: Tensor) -> Tensor:
+        """Compute the output of the block from the states with attention added."""
         if self.pre_norm:
-            states = self._add(context, states)
             return self._add(self.down(self.activation(self.up(self.output_norm(states)))), states)
-        states = self.attention_norm(self._add(context, states))
         output = self.down(self.activation(self.up(states)))
         out: Tensor = self.output_norm(self._add(output, states))
         return out

@@ -457,6 +457,7 @@ class Attention(nn.Module):
                 biases=biases,
                 reach=self.reach,
             )
+        del heads  # free for the next layer's states
         return self.output(context), probabilities
 
     def forward_selected(
