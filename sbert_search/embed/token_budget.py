@@ -107,15 +107,17 @@ class BatchLauncher:
 
         A window is a group of inputs: their indices among all inputs, and the tokenised inputs.
         Each batch is started before the previous one is waited for, so that the device computes one
-        while the CPU prepares the next; ``start`` and ``most`` are those of `launch`, and ``start``
-        gets the window too. ``advance`` is called with the number of inputs of a window after all
-        its batches are started.
+        while the CPU prepares the next. A CPU computes a batch as it is started. Results are then
+        copied at once, since one that outlived its batch would split memory that later batches use.
+        ``start`` and ``most`` are those of `launch`, and ``start`` gets the window too. ``advance``
+        is called with the number of inputs of a window after all its batches are started.
         """
         in_flight: deque[StartedBatch] = deque()
+        most_in_flight = 0 if self.device == "cpu" else 1
         for rows, inputs in windows:
             for batch in self.launch(inputs.lengths, partial(start, inputs), most=most):
                 in_flight.append(StartedBatch(rows[batch.rows], batch.finish))
-                if len(in_flight) > 1:
+                if len(in_flight) > most_in_flight:
                     done = in_flight.popleft()
                     out[done.rows] = done.finish()[:, : out.shape[1]]
             if advance is not None:
