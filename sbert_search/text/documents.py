@@ -95,7 +95,7 @@ class Survey:
     columns: Mapping[str, ColumnType]
     dim: int | None = None  # None: no vectors are given, or all their rows were rejected
     unread: tuple[Unread, ...] = ()
-    # Fields that are not read, each with the chosen metadata fields that no row has beside it.
+    # Maps each field that is not read to the chosen metadata fields that no row with it has.
     left_out: Mapping[str, Collection[str]] = field(default_factory=dict)
 
 

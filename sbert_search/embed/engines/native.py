@@ -169,7 +169,7 @@ def _power_of_two(number: int, minimum: int = 1) -> int:
 
 # Largest size of a batch's states between the two linear layers of the feed-forward network, on
 # devices other than CUDA. Larger states leave the CPU's cache; smaller batches have more overhead.
-# Narrower states count as of the least width, since a token has other states beside them.
+# A width below `_LEAST_WIDTH` counts as that width: a token's other states take memory as well.
 _WIDEST_BYTES, _LEAST_WIDTH = 12 << 20, 2048
 _FULL_ROWS, _MOST_FILLING = 32, 1 / 32  # see `_filled`
 # A warning is printed if more than this share of the inputs of int8 layers is beyond the calibrated

@@ -354,7 +354,7 @@ def note_columns(
 
 
 def _nearest(name: str, known: Collection[str]) -> list[str]:
-    """Return the known name of which ``name`` may be a misspelt form, or nothing."""
+    """Return the known name that ``name`` may misspell, as a list of one, or an empty list."""
     from difflib import get_close_matches  # takes 20 ms
 
     return get_close_matches(name, known, 1, _NEAR)

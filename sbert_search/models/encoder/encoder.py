@@ -88,7 +88,7 @@ class Block(nn.Module):
             output_probs=output_probs,
         )
         states = self.add_attention(context, states if queries is None else queries)
-        del context  # its memory is free in the feed-forward layer, which takes the most
+        del context  # the feed-forward layer needs the most memory
         return self.feed_forward(states), probs
 
     def forward_selected(
@@ -99,12 +99,12 @@ class Block(nn.Module):
         return self.feed_forward(self.add_attention(context, states[selected.rows]))
 
     def add_attention(self, context: Tensor, states: Tensor) -> Tensor:
-        """Add the output of attention to the states of the queries."""
+        """Add the input to the output of attention; normalise the sum unless ``pre_norm``."""
         added = self._add(context, states)
         return added if self.pre_norm else self.attention_norm(added)
 
     def feed_forward(self, states: Tensor) -> Tensor:
-        """Compute the output of the block from the states with attention added."""
+        """Return the output of a block for the result of `add_attention`."""
         if self.pre_norm:
             return self._add(self.down(self.activation(self.up(self.output_norm(states)))), states)
         output = self.down(self.activation(self.up(states)))

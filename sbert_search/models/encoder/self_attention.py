@@ -457,7 +457,7 @@ class Attention(nn.Module):
                 biases=biases,
                 reach=self.reach,
             )
-        del heads  # free for the next layer's states
+        del heads  # the next product uses their memory
         return self.output(context), probabilities
 
     def forward_selected(

@@ -328,7 +328,7 @@ def test_a_misspelt_name_of_a_chosen_column_is_refused_or_told(
         capsys.readouterr()
         change(dry_run=True)
         assert "did you mean price?" in capsys.readouterr().err
-    # A similar name is no mistake if some row has both fields.
+    # Two similar names are two fields, not a misspelling, if some row has both.
     both: list[dict[str, object]]
     both = [{**rows[0], "prices": "1, 2"}, {**rows[1], "price": None, "prices": "3"}]
     index.upsert(both, new_columns="error", dry_run=dry_run)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import weakref
 from typing import Any, cast
 
 import pytest
@@ -12,7 +13,7 @@ from torch import Tensor
 from sbert_search.errors import ModelError
 from sbert_search.models.encoder.encoder import Block, Encoder
 from sbert_search.models.encoder.packed import PackedTokens
-from tests.models.encoder.small import DISENTANGLED, small_encoder
+from tests.models.encoder.small import DISENTANGLED, ROTATED, small_encoder
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -127,6 +128,37 @@ def test_relative_positions_alone_limit_no_text() -> None:
     ids = [number % 50 for number in range(30)]
     with torch.inference_mode():
         assert encoder(PackedTokens.from_lists([ids])).hidden_states.shape == (30, 24)
+
+
+@pytest.mark.parametrize("shape", [{}, ROTATED])
+def test_states_that_are_no_longer_needed_are_freed_before_the_next_layer(
+    shape: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = small_encoder(**shape)
+    block = cast(Block, encoder.blocks[0])
+    born, freed = list[Any](), list[bool]()
+
+    def remember(module: object, inputs: object, output: Any) -> None:
+        born.append(weakref.ref(output[0] if isinstance(output, tuple) else output))
+
+    def look(module: object, inputs: object) -> None:
+        freed.append(born.pop()() is None)
+
+    project = block.attention.project
+
+    def projected(*arguments: Any) -> Any:
+        heads = project(*arguments)
+        born.append(weakref.ref(heads.value))
+        return heads
+
+    monkeypatch.setattr(block.attention, "project", projected)
+    block.attention.output.register_forward_pre_hook(look)
+    if not encoder.config.pre_norm:  # otherwise the sum is in the memory of attention's output
+        block.attention.register_forward_hook(remember)
+        block.up.register_forward_pre_hook(look)
+    with torch.inference_mode():
+        encoder(PackedTokens.from_lists([[1, 2, 3], [4, 5]]))
+    assert freed == [True] * (1 if encoder.config.pre_norm else 2)
 
 
 def test_too_long_a_text_is_refused() -> None:
