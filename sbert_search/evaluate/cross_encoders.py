@@ -17,7 +17,7 @@ from sbert_search.evaluate.tasks import EvalTask
 from sbert_search.records import Run
 from sbert_search.search.rerankers import BestWindow, Reranker
 from sbert_search.text.labelled.candidates import Candidates, labelled_candidates
-from sbert_search.text.labelled.pairs import read_pairs
+from sbert_search.text.labelled.pairs import NO_LABEL, read_pairs
 from sbert_search.text.labelled.records import TextPair
 
 MEASURES = ("nDCG@10", "MAP", "MRR")
@@ -82,9 +82,6 @@ def evaluate_rerank(task: EvalTask, reranker: Reranker, *, data: Path, seed: int
         settings={"queries": task.queries},
         run=reranked.run,
     )
-
-
-NO_LABEL = "-"  # SNLI's label of pairs on which the annotators did not agree
 
 
 def evaluate_nli(task: EvalTask, model: Reranker, *, data: Path, seed: int = 0) -> Evaluation:

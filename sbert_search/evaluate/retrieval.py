@@ -183,14 +183,20 @@ def evaluate_retrieval(
 
 
 def _qrels_in(index: Index, pairs: Sequence[Triplet], queries: Sequence[Query]) -> Qrels:
-    """Return the judgements of pairs whose positives are texts or ids of an index's documents."""
+    """Return the judgements of pairs whose positives are texts or ids of an index's documents.
+
+    All documents with the text of a positive are relevant.
+    """
     wanted = {pair.positive for pair in pairs}
-    found = {text: text for text in wanted if text in index}
-    folded = {fold_case_and_space(text): text for text in wanted - found.keys()}
+    found = {text: {text} for text in wanted if text in index}
+    folded = {fold_case_and_space(text): set[str]() for text in wanted - found.keys()}
     for document in index if folded else ():
         for text in (document.text, document.full_text):
             if (known := folded.get(fold_case_and_space(text))) is not None:
-                found.setdefault(known, document.doc_id)
+                known.add(document.doc_id)
+    for text in wanted - found.keys():
+        if doc_ids := folded[fold_case_and_space(text)]:
+            found[text] = doc_ids
     if not found:
         pair = pairs[0]
         pages = pages_of_file(index.state, pair.positive)
@@ -199,11 +205,11 @@ def _qrels_in(index: Index, pairs: Sequence[Triplet], queries: Sequence[Query]) 
             f"of {index.path}, nor is another positive; name the pairs of this index, or evaluate "
             f"the model without an index.{pages}"
         )
-    found |= {text: text for text in wanted - found.keys()}  # an absent id, of which is warned
+    found |= {text: {text} for text in wanted - found.keys()}  # an absent id, of which is warned
     ids = {query.text: query.query_id for query in queries}
     qrels: dict[str, dict[str, int]] = {query.query_id: {} for query in queries}
     for pair in pairs:
-        qrels[ids[pair.anchor]][found[pair.positive]] = 1
+        qrels[ids[pair.anchor]] |= dict.fromkeys(sorted(found[pair.positive]), 1)
     return qrels
 
 

@@ -28,7 +28,7 @@ from sbert_search.evaluate.metrics.correlation import pearson, spearman
 from sbert_search.evaluate.metrics.isotropy import alignment, uniformity, unit_rows
 from sbert_search.evaluate.tasks import EvalTask
 from sbert_search.search.rerankers import Reranker
-from sbert_search.text.labelled.pairs import read_pairs, read_triplets
+from sbert_search.text.labelled.pairs import dissimilar_first, read_pairs, read_triplets
 from sbert_search.text.labelled.records import TextPair
 from sbert_search.text.labelled.retrieval import fold_case_and_space
 
@@ -104,6 +104,8 @@ def evaluate_binary(
 ) -> Evaluation:
     """Tell pairs with the label 1 from those with 0 by the similarity that a model predicts.
 
+    Other two labels do if one of them says that the texts are no pair, such as ``not_duplicate``.
+
     F1, precision and recall are those at the threshold with the highest F1, accuracy is that at its
     own best threshold, and AP, the average precision, needs none. Thresholds that were chosen on
     the same pairs flatter a model a little; use them on other pairs.
@@ -112,7 +114,8 @@ def evaluate_binary(
     pairs = read_pairs(
         data / task.path, text1=names.text1, text2=names.text2, label=names.label, need=["label"]
     )
-    gold = np.array([_zero_or_one(pair) for pair in pairs])
+    classes = dissimilar_first(str(pair.label) for pair in pairs) or ("0", "1")
+    gold = np.array([_zero_or_one(pair, classes) for pair in pairs])
     if gold.min() == gold.max():
         raise EvaluationError(
             f"{task.name}: all pairs have the label {gold[0]:g}; pairs of both classes are needed."
@@ -151,13 +154,13 @@ def evaluate_binary(
     )
 
 
-def _zero_or_one(pair: TextPair) -> float:
-    if pair.label not in ("0", "1"):
+def _zero_or_one(pair: TextPair, classes: tuple[str, ...]) -> float:
+    if pair.label not in classes:
         raise EvaluationError(
             f"{pair.source}: the label {pair.label!r} is neither 0 nor 1. Give the pairs that "
             "belong together the label 1 and the others 0; eval nli measures other classes."
         )
-    return float(pair.label)
+    return float(classes.index(pair.label))
 
 
 @dataclass(frozen=True, slots=True)

@@ -256,7 +256,8 @@ def _row_sentences(path: Path, tokens: str | None, tags: str | None) -> list[_Se
     columns = find_columns(named, COLUMNS, names, file.shown, COLUMNS)
 
     def make(row: RawRow) -> _Sentence:
-        words, marks = (_texts(row.values, columns[part]) for part in ("tokens", "tags"))
+        values = row.named([columns["tags"]])
+        words, marks = (_texts(values, columns[part]) for part in ("tokens", "tags"))
         if len(words) != len(marks):
             raise BadRow(f"{len(words)} tokens and {len(marks)} tags; each token needs a tag")
         if not words:

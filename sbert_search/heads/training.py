@@ -28,6 +28,7 @@ from sbert_search.models.heads import SEQUENCE_HEADS
 from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.models.side_file import SideFile, read_side_file, write_side_file
 from sbert_search.models.token_classifier import PerTokenModel, QuestionAnswerer, TokenClassifier
+from sbert_search.text.labelled.retrieval import fold_case_and_space
 from sbert_search.text.labelled.texts import LabelKind
 from sbert_search.text.tokens.batching import TOKENS_AT_ONCE, token_batches
 from sbert_search.train.data.token_table import TokenTable
@@ -100,12 +101,14 @@ def split_rows(
 ) -> tuple[list[T], list[T]]:
     """Split the training rows into those to train on and those held out, by hashes of their keys.
 
-    Copies of a row are all on one side. With a limit, the rows with the smallest hashes are kept,
-    so a smaller limit gives a subset of the rows of a larger one. If fewer rows would be held out
-    than a checkpoint can be chosen by, a note says so, and all rows are to train on.
+    Copies of a row, also in other case, are all on one side. With a limit, the rows with the
+    smallest hashes are kept, so a smaller limit gives a subset of the rows of a larger one. If
+    fewer rows would be held out than a checkpoint can be chosen by, a note says so, and all rows
+    are to train on.
     """
     share = 0.0 if data.dev else data.held_out
-    hashes = [xxhash.xxh3_64_intdigest(key.encode()) / 2**64 for key in keys]
+    folded = map(fold_case_and_space, keys)
+    hashes = [xxhash.xxh3_64_intdigest(key.encode()) / 2**64 for key in folded]
     held = [row for row, place in zip(rows, hashes, strict=True) if place >= 1 - share]
     if share and len(held) < FEWEST_ROWS:
         note(

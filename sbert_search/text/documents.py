@@ -511,9 +511,7 @@ class CorpusReader:
         """Replace numbers of classes by names, except in columns that hold numbers."""
         if not row.classes:
             return row
-        classes = {n: names for n, names in row.classes.items() if n not in self._numbers}
-        named = {n: _named(row.values.get(n), names) for n, names in classes.items()}
-        return dataclasses.replace(row, values={**row.values, **named})
+        return dataclasses.replace(row, values=row.named(row.classes.keys() - self._numbers))
 
     def _vector(self, parts: RowParts, number: int) -> Vectors | None:
         """Return the given vector of a row; None: a model embeds its text."""
@@ -659,14 +657,6 @@ def _ranges(numbers: Sequence[int]) -> str:
         else:
             runs.append([number])
     return f"page{'s' * (len(numbers) > 1)} {', '.join('-'.join(map(str, run)) for run in runs)}"
-
-
-def _named(value: object, names: Sequence[str]) -> object:
-    if isinstance(value, list):
-        return [_named(item, names) for item in value]
-    if isinstance(value, int) and value < len(names):
-        return names[value] if value >= 0 else None  # -1: no class
-    return value
 
 
 def _changed(file: SourceFile) -> CorpusError:

@@ -25,6 +25,7 @@ from sbert_search.models.initialization import keep_layers, linear_map
 from sbert_search.models.loading.folder import load_tokenizer, read_folder
 from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.models.static_model import SentenceModel, StaticModel
+from sbert_search.text.labelled.pairs import dissimilar_first
 from sbert_search.text.tokens.tokenizer import TextTokenizer
 from sbert_search.train.bi_encoder_losses import (
     BINARY,
@@ -461,11 +462,14 @@ def _check_text_counts(
 
 def _classes(files: Sequence[Sequence[Example]], recipe: BiEncoderRecipe) -> tuple[str, ...]:
     labels = {str(example.target) for examples in files for example in examples}
-    classes = recipe.data.labels or tuple(sorted(labels))
-    if recipe.loss.name in BINARY and len(classes) != 2:
+    if recipe.loss.name not in BINARY:
+        return recipe.data.labels or tuple(sorted(labels))
+    classes = recipe.data.labels or dissimilar_first(labels)
+    if len(classes) != 2:
+        named = recipe.data.labels or sorted(labels)
         raise ConfigError(
-            f"The loss {recipe.loss.name} takes two labels, but there are {', '.join(classes)}; "
-            "set data.labels to the label of dissimilar pairs and the label of similar pairs."
+            f"The loss {recipe.loss.name} takes two labels, but there are {', '.join(named)}; set "
+            "data.labels to the label of dissimilar pairs and then the label of similar pairs."
         )
     return classes
 

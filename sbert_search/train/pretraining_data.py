@@ -166,6 +166,14 @@ def dev_evaluation(
     rows = np.arange(0, len(corpus), step)
     rows = rows[np.argsort(corpus.lengths[rows], kind="stable")]
     parts = [rows[start : start + _DEV_ROWS] for start in range(0, len(rows), _DEV_ROWS)]
+    counts = (
+        masked_batch(corpus, part, objective.units, segments=segments).counts for part in parts
+    )
+    if "mlm" in objective.units and not any(count["mlm"] for count in counts):
+        raise CorpusError(
+            "No token of the held-out text is masked, so it measures nothing; set data.held_out to "
+            "a larger share, or to 0, or set data.dev to held-out text."
+        )
 
     def evaluate(model: nn.Module) -> dict[str, float]:
         device = next(model.parameters()).device

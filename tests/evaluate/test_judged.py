@@ -110,6 +110,24 @@ def test_an_engine_is_measured_on_its_own_index(capsys: pytest.CaptureFixture[st
         assert evaluate(index, [{**row, told: 1} for row in by_id]).scores["nDCG@10"] == 1.0
 
 
+def test_every_document_with_the_text_of_a_positive_is_relevant() -> None:
+    same, wheat = "Use the form.", "Flour and water make dough"
+    rows = [
+        {"id": "return", "title": "return a lamp", "text": same},
+        {"id": "exchange", "title": "exchange a lamp", "text": same},
+        {"id": "dough", "text": wheat},
+    ]
+    pairs = [
+        {"query": "exchange lamp", "positive": same},
+        {"query": "flour", "positive": wheat},
+        {"query": "water", "positive": wheat.upper().replace(" ", "  ")},
+    ]
+    engine = SearchEngine(Index.build(rows, model="hashing"))
+    found = evaluate(engine, pairs, mode="lexical")
+    assert found.per_item["nDCG@10"] == {"1": 1.0, "2": 1.0, "3": 1.0}
+    assert found.scores["recall@100"] == 1.0
+
+
 def test_the_engines_reranker_counts() -> None:
     class Last:
         """Prefers the shortest text."""
@@ -218,10 +236,15 @@ def test_runs_of_any_system_are_judged_and_compared(trec: Path) -> None:
     shown = CliRunner().invoke(cli, arguments)
     assert shown.exit_code == 0, shown.output
     assert "ours.trec (second) beside bm25.trec (first), nDCG@10: 0.552 and 0.875" in shown.stdout
+    assert "queries without results: 1\n" in shown.stdout
     told = CliRunner().invoke(cli, [*arguments, "--json", "--metric", "MRR@10"])
     lines = [json.loads(line) for line in told.stdout.splitlines()]
     assert [line["scores"] for line in lines[:2]] == [{"MRR@10": 7 / 16}, {"MRR@10": 7 / 8}]
     assert lines[2]["verdict"] == "B is better"
+    short = (trec / "bm25.trec").read_text().splitlines(keepends=True)[2:]
+    (trec / "bm25.trec").write_text("".join(short))
+    shown = CliRunner().invoke(cli, arguments)
+    assert "queries without results: 2 in bm25.trec, 1 in ours.trec\n" in shown.stdout
 
 
 def test_a_run_of_other_queries_is_refused(trec: Path) -> None:

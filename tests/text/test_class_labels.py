@@ -10,7 +10,13 @@ from datasets import ClassLabel, Features, List, Value
 
 from sbert_search import Index, SearchEngine
 from sbert_search.errors import CorpusError
+from sbert_search.evaluate import evaluate
+from sbert_search.heads.labelled_spans import read_tagged_tokens
+from sbert_search.text.labelled.pairs import read_pairs, read_triplets
 from sbert_search.text.labelled.texts import read_labelled_texts
+from sbert_search.train.data.examples import DataConfig, read_examples
+
+TAGS = ["O", "B-PER"]
 
 
 @pytest.fixture
@@ -61,9 +67,57 @@ def test_a_column_of_numbers_keeps_the_numbers(dataset: datasets.Dataset, tmp_pa
     assert [each.doc_id for each in older.documents("label = 1")] == ["1"]
 
 
-def test_training_data_keep_the_numbers(dataset: datasets.Dataset, tmp_path: Path) -> None:
+def test_labelled_texts_have_the_names_and_no_text_without_a_class(
+    dataset: datasets.Dataset, tmp_path: Path
+) -> None:
     dataset.select([0, 1]).to_parquet(tmp_path / "a.parquet")
-    assert [row.label for row in read_labelled_texts(tmp_path / "a.parquet")] == ["1", "0"]
+    assert [row.label for row in read_labelled_texts(tmp_path / "a.parquet")] == ["pos", "neg"]
+    numbers = read_labelled_texts(tmp_path / "a.parquet", kind="number")
+    assert [row.label for row in numbers] == [1.0, 0.0]
+    dataset.to_parquet(tmp_path / "all.parquet")
+    with pytest.raises(CorpusError, match="3: 'label' must be the name of a class"):
+        read_labelled_texts(tmp_path / "all.parquet")
+
+
+def test_tags_have_the_names_of_their_numbers(tmp_path: Path) -> None:
+    features = Features({"tokens": List(Value("string")), "ner_tags": List(ClassLabel(names=TAGS))})
+    rows = {"tokens": [["Ann", "ran"], ["Rye"]], "ner_tags": [[1, 0], [0]]}
+    datasets.Dataset.from_dict(rows, features=features).to_parquet(tmp_path / "a.parquet")
+    found = read_tagged_tokens(tmp_path / "a.parquet")
+    assert [each.tags for each in found] == [("B-PER", "O"), ("O",)]
+
+
+@pytest.fixture
+def pairs() -> datasets.Dataset:
+    names = ClassLabel(names=["entailment", "neutral", "contradiction"])
+    features = Features(
+        {"sentence1": Value("string"), "sentence2": Value("string"), "label": names}
+    )
+    rows = {"sentence1": list("abcd"), "sentence2": list("efgh"), "label": [0, 1, 2, -1]}
+    return datasets.Dataset.from_dict(rows, features=features)
+
+
+def test_labels_of_pairs_have_their_meaning(pairs: datasets.Dataset, tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pairs.to_parquet(path)
+    found = [pair.label for pair in read_pairs(path)]
+    assert found == ["entailment", "neutral", "contradiction", "-"]
+    assert [row.target for row in read_examples(path, DataConfig(train=path), "label")] == found[:3]
+    pairs.select([0]).to_parquet(path)  # the number 0 alone would be that of a negative pair
+    assert len(read_pairs(path, positive=True)) == len(read_triplets(path, allow_pairs=True)) == 1
+    for n in (1, 2, 3):
+        pairs.select([n]).to_parquet(path)
+        with pytest.raises(CorpusError, match="'label' says that the texts are no pair"):
+            read_pairs(path, positive=True)
+        with pytest.raises(CorpusError, match="'label' says that the texts are no pair"):
+            read_triplets(path, allow_pairs=True)
+
+
+def test_pairs_are_told_apart_by_names(pairs: datasets.Dataset) -> None:
+    names = ClassLabel(names=["same", "not_same"])
+    rows = pairs.select([0, 1, 1]).cast_column("label", names)
+    measured = evaluate("hashing", rows)
+    assert measured.counts["pairs with the label 1"] == 1
 
 
 def test_a_number_without_a_name_is_a_bad_row(tmp_path: Path) -> None:

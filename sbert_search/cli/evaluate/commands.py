@@ -100,8 +100,13 @@ def run(
             for path, evaluation, ends in zip(runs, evaluations, intervals, strict=True)
         ],
     )
-    for name, count in first.counts.items():
-        say(f"{name}: {count:,}" if count else f"{name}: none")
+    for name in first.counts:
+        counts = [f"{n:,}" if (n := each.counts[name]) else "none" for each in evaluations]
+        if len({*counts}) > 1:
+            counts = [f"{n} in {path.name}" for n, path in zip(counts, runs, strict=True)]
+        else:
+            del counts[1:]
+        say(f"{name}: {', '.join(counts)}")
     for path, comparison in zip(runs[1:], comparisons, strict=True):
         say(f"{path.name} (second) beside {runs[0].name} (first), {comparison}")
 

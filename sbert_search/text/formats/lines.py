@@ -122,6 +122,10 @@ _CSV_PROBLEMS = {  # what some messages of the csv module mean, by a part of the
     "expected after": "text after the closing quote of a cell; double each quote inside a cell",
     "new-line character": "a carriage return outside quotes; end the lines with LF or CRLF",
 }
+_ROWS_IN_A_CELL = (
+    "a quote is open from here to line {}, and each of these lines has the cells of a row; remove "
+    "the quote, or double it and put its cell in quotes"
+)
 
 
 def read_delimited(
@@ -172,7 +176,10 @@ def _read_records(
         except BadRow as bad:
             yield number, bad
         else:
-            if any(cells) or len(cells) == 1:
+            lines.width = lines.width or len(cells)
+            if delimiter == "\t" and lines.are_rows:
+                yield number, BadRow(_ROWS_IN_A_CELL.format(lines.number), cells[0])
+            elif any(cells) or len(cells) == 1:
                 yield number, cells
 
 
@@ -188,12 +195,18 @@ class _Lines:
         self.last = ""
         self._lines = lines
         self._delimiter, self._limit = delimiter, limit
-        self._record_bytes = self._quotes = 0
+        self.width = 0  # number of cells of the header
+        self.begin_record()
 
     def begin_record(self) -> int:
         """Start a record and return the number of its first line."""
-        self._record_bytes = self._quotes = 0
+        self._record_bytes = self._quotes = self._n_lines = self._n_rows = 0
         return self.number + 1
+
+    @property
+    def are_rows(self) -> bool:
+        """Whether the record has several lines, each of them with as many cells as the header."""
+        return self.width > 1 and self._n_rows == self._n_lines > 1
 
     def finish_record(self) -> None:
         """Skip the lines up to the end of an open quote: these lines belong to the bad record."""
@@ -215,6 +228,8 @@ class _Lines:
             self.finish_record()
             raise
         self.last = data.decode("utf-8", "surrogateescape")
+        self._n_lines += 1
+        self._n_rows += self.last.count(self._delimiter) + 1 == self.width
         return self.last + "\n"
 
 

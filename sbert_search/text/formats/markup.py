@@ -26,9 +26,13 @@ MAX_TITLE_CHARS = 300
 _MAX_HEADING_CHARS = 1000  # a longer line is no heading
 _MAX_FRONT_MATTER = 1 << 16  # characters
 
-_FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\r?\n(?=[ \t]*[\w-]+[ \t]*[:=])")
+_FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\r?\n")
 _BLOCK_SCALAR = re.compile(r"[|>][+-]?\d?[+-]?")  # in YAML: the value is in the lines below
-_KEY = re.compile(r"([A-Za-z_][\w-]*)[ \t]*[:=][ \t]*(.*)")
+_NAME_OF_FIELD = r"""("[^"]+"|'[^']+'|\w[\w .()/&-]{0,60}?)[ \t]*"""
+_KEYS = {
+    "---": re.compile(_NAME_OF_FIELD + r":(?!\S)[ \t]*(.*)"),
+    "+++": re.compile(_NAME_OF_FIELD + r"=[ \t]*(.*)"),
+}
 _ITEM = re.compile(r"""\s*("(?:[^"\\]|\\.)*"|'[^']*'|[^,]+)""")  # of [tides, "sea"]
 _DOUBLE_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"(?=[ \t]*(?:#|$))')
 _SINGLE_QUOTED = re.compile(r"'((?:[^']|'')*)'(?=[ \t]*(?:#|$))")
@@ -47,16 +51,17 @@ _HIDDEN = frozenset(
     ("iframe", "noembed", "noframes", "noscript", "script", "style", "svg", "template")
 )
 _PARAGRAPHS = (
-    "article aside blockquote body figure footer form h1 h2 h3 h4 h5 h6 header hr main nav ol p "
-    "pre section table ul"
+    "article aside blockquote body center details dialog figure footer form h1 h2 h3 h4 h5 h6 "
+    "header hgroup hr main menu nav ol p pre search section table ul"
 )
 _MENUS = frozenset(("aside", "footer", "nav"))
-_LINES = "address br caption dd div dl dt fieldset figcaption li option tr"
+_LINES = (
+    "address br caption dd dir div dl dt fieldset figcaption legend li optgroup option summary tr"
+)
 _GAPS = {  # by element: what separates its content from the text around it
     **dict.fromkeys(_PARAGRAPHS.split(), "\n\n"),
     **dict.fromkeys(_LINES.split(), "\n"),
-    "td": " ",
-    "th": " ",
+    **dict.fromkeys(("button", "select", "td", "textarea", "th"), " "),
 }
 
 
@@ -146,7 +151,7 @@ def _front_matter(text: str) -> tuple[dict[str, Cell | list[str]], int]:
     begin = _FRONT_MATTER.match(text)
     if begin is None:
         return {}, 0
-    ends = (begin[1], "...") if begin[1] == "---" else (begin[1],)
+    ends, key = (begin[1], "...") if begin[1] == "---" else (begin[1],), _KEYS[begin[1]]
     top: dict[str, list[str]] = {}  # the lines of each field
     part, lines, at = top, list[str](), begin.end()
     for line in io.StringIO(text[at : at + _MAX_FRONT_MATTER], newline=""):
@@ -154,15 +159,19 @@ def _front_matter(text: str) -> tuple[dict[str, Cell | list[str]], int]:
         if line.rstrip() in ends:
             values = {name: _front_value(own) for name, own in top.items()}
             return {name: value for name, value in values.items() if value}, at
-        if line[0].isspace() or line.startswith(("- ", "]")):
+        if line.startswith("#"):
+            continue
+        named, is_table = key.match(line), line.startswith("[")
+        if top and (line[0].isspace() or line.startswith(("- ", "]"))):
             lines.append(line.strip())
             continue
-        if line.startswith("["):  # the fields of a table of TOML follow, which are left out
+        if is_table:  # the fields of a table of TOML follow, which are left out
             part = {}
-        named = _KEY.match(line)
+        elif not named and (not top or any(" " in name for name in top)):
+            break  # these are lines of text, and one of them has a colon
         lines = [named[2].strip()] if named else []
         if named:
-            part.setdefault(named[1], lines)
+            part.setdefault(_scalar(named[1]), lines)
     return {}, 0
 
 
@@ -176,8 +185,10 @@ def _front_value(lines: list[str]) -> Cell | list[str] | None:
         return [each for item in _ITEM.findall(listed) if (each := _scalar(item.strip()))]
     if not _COMMENT.split(f" {first}")[0].strip():
         items = [line[1:].strip() for line in rest if line.startswith("-")]
-        return [_scalar(item) for item in items if item and not _KEY.match(item)]
-    value = "" if first[0] in "{&*!" else _scalar(first)
+        if items or not rest or _KEYS["---"].match(rest[0]):
+            return [_scalar(item) for item in items if item and not _KEYS["---"].match(item)]
+        first, *rest = rest
+    value = "" if first[0] in "{&*!" else _scalar(" ".join([first, *rest]).strip())
     return Cell("" if value in ("~", "null") else value)
 
 

@@ -179,7 +179,8 @@ def _rows(
             continue
         source = f"{place}:row {at}"
         if header is None:
-            header = header_of([str(cell) for cell in cells], source)
+            years = (_value(cell) if isinstance(cell, float) else cell for cell in cells)
+            header = header_of([str(name) for name in years], source)
             continue
         values = dict(zip(header, map(_value, cells), strict=False))
         yield RawRow(source, next(numbers), values)
@@ -188,8 +189,8 @@ def _rows(
 def _value(cell: object) -> object:
     if cell == "":
         return None
-    if isinstance(cell, float) and cell.is_integer():
-        return int(cell)  # a workbook has no integers
+    if isinstance(cell, float) and cell.is_integer() and abs(cell) <= 2**53:
+        return int(cell)  # a workbook has no integers, and floats hold no larger ones exactly
     if isinstance(cell, date) and not isinstance(cell, datetime):
         return datetime.combine(cell, time())  # a time at midnight is read as a date
     return cell if isinstance(cell, str | bool | int | float | datetime) else str(cell)

@@ -89,6 +89,20 @@ class RawRow:
         """The field ``text``, which a row of plain text has."""
         return str(self.values["text"])
 
+    def named(self, columns: Iterable[str], no_class: str | None = None) -> Mapping[str, object]:
+        """Return the values, with the names of classes in these columns; ``no_class`` for -1."""
+        known = self.classes or {}
+        named = {n: _named(self.values.get(n), known[n], no_class) for n in columns if n in known}
+        return {**self.values, **named} if named else self.values
+
+
+def _named(value: object, names: Sequence[str], no_class: str | None) -> object:
+    if isinstance(value, list):
+        return [_named(item, names, no_class) for item in value]
+    if isinstance(value, int) and value < len(names):
+        return names[value] if value >= 0 else no_class
+    return value
+
 
 class BadRow(Exception):  # noqa: N818 (internal: callers turn it into a Reject)
     """A row cannot be used. `at` makes a `Reject` of it once the position is known."""

@@ -63,7 +63,9 @@ def labelled_candidates(
     Rows with the same query text form one query. A column that is not named is detected.
     """
     groups: dict[str, list[TextPair]] = {}
-    for pair in read_pairs(path, text1=text1, text2=text2, label=label, need=["label"]):
+    for pair in read_pairs(
+        path, text1=text1, text2=text2, label=label, need=["label"], class_names=False
+    ):
         groups.setdefault(pair.text1, []).append(pair)
     return [_labelled(str(n), query, pairs) for n, (query, pairs) in enumerate(groups.items())]
 

@@ -45,19 +45,29 @@ def read_pairs(
     score_range: tuple[float, float] | None = None,
     need: Collection[str] = (),
     positive: bool = False,
+    class_names: bool = True,
 ) -> list[TextPair]:
     """Read the pairs of a table file.
 
     Formats are JSON lines, JSON, CSV and TSV, each plain or compressed; Parquet and Arrow. A column
     that is not named is found by `find_columns`. Integers as texts or labels become decimal text.
     ``need`` names the parts that every pair must have, besides the texts: ``score``, ``label`` or
-    both. With ``positive``, a pair whose score or label marks it as negative is a bad row.
+    both. With ``positive``, a pair whose score or label marks it as negative is a bad row. With
+    ``class_names``, the numbers of classes in a Hugging Face dataset are read by their names.
     """
     file = classify(path)
     named = {"text1": text1, "text2": text2, "score": score, "label": label}
     names = require_field_names(file, "pairs")
     columns = find_columns(named, COLUMNS, names, file.shown, {"text1", "text2", *need})
-    return map_rows(read_rows(file), lambda row: _pair(row, columns, score_range, need, positive))
+    stated = [columns[part] for part in ("score", "label") if part in columns]
+
+    def make(row: RawRow) -> TextPair:
+        values = row.named(stated, NO_LABEL) if class_names else row.values
+        if positive:
+            _require_positive(values, stated)
+        return _pair(row.source, values, columns, score_range, need)
+
+    return map_rows(read_rows(file), make)
 
 
 class MissingColumnError(CorpusError):
@@ -104,21 +114,18 @@ def find_columns(
 
 
 def _pair(
-    row: RawRow,
+    source: str,
+    values: Mapping[str, object],
     columns: Mapping[str, str],
     score_range: tuple[float, float] | None,
     need: Collection[str],
-    positive: bool,
 ) -> TextPair:
-    values = row.values
-    if positive:
-        _require_positive(values, [columns[part] for part in ("score", "label") if part in columns])
     pair = TextPair(
         text1=text_of(values, columns["text1"]),
         text2=text_of(values, columns["text2"]),
         score=_score(values, columns["score"], score_range) if "score" in columns else None,
         label=_label(values, columns["label"]) if "label" in columns else None,
-        source=row.source,
+        source=source,
     )
     for part in need:
         if getattr(pair, part) is None:
@@ -179,8 +186,14 @@ _TRIPLET_COLUMNS = {
 """Default column names of the parts of a triplet, in order of preference."""
 
 _NEGATIVE = re.compile(r"(hard_)?negatives?(_?\d+)?|contradiction")
-_UNRELATED = {"false", "no", "neutral", "contradiction", "not_entailment"}
+NO_LABEL = "-"  # the label of a pair on which annotators did not agree, as in SNLI
+_UNRELATED = {
+    NO_LABEL,
+    *("false", "no", "n", "neutral", "contradiction", "negative"),
+    *("different", "dissimilar", "irrelevant", "mismatch", "unrelated"),
+}
 """Labels of pairs whose second text is no positive, besides 0 and smaller numbers."""
+_DENIALS = ("not ", "not_", "not-", "non_", "non-", "no_", "no ")
 _GROUPS = ("texts", "captions", "paraphrases", "sentences")
 
 
@@ -228,7 +241,8 @@ def read_triplets(
         if not (others or allow_pairs):
             raise BadRow(f"no text in {', '.join(map(repr, negatives))}")
         if not others:
-            _require_positive(row.values, (*COLUMNS["score"], *COLUMNS["label"]))
+            values = row.named(COLUMNS["label"], NO_LABEL)
+            _require_positive(values, (*COLUMNS["score"], *COLUMNS["label"]))
         first, second = (text_of(row.values, columns[part]) for part in _TRIPLET_COLUMNS)
         return Triplet(first, second, tuple(others), row.source)
 
@@ -239,16 +253,26 @@ def _require_positive(values: Mapping[str, object], names: Iterable[str]) -> Non
     """Refuse a row if a score or a label, in the columns ``names``, marks it as a negative pair."""
     for name in names:
         value = values.get(name)
-        stated = str(value).strip().lower()
-        is_unrelated = stated in _UNRELATED
-        with contextlib.suppress(ValueError):
-            is_unrelated = is_unrelated or float(stated) <= 0
-        if is_unrelated:
+        if _says_unrelated(value):
             raise BadRow(
                 f"its {name!r} says that the texts are no pair; leave such rows out, or give the "
                 "text as a 'negative' of a pair",
                 value,
             )
+
+
+def _says_unrelated(value: object) -> bool:
+    """Whether a score or a label says that the texts of a pair are no pair."""
+    stated = str(value).strip().lower()
+    with contextlib.suppress(ValueError):
+        return float(stated) <= 0
+    return stated in _UNRELATED or stated.startswith(_DENIALS)
+
+
+def dissimilar_first(labels: Iterable[str]) -> tuple[str, ...]:
+    """Put the label of dissimilar pairs before that of similar ones; (): which it is is unclear."""
+    ordered = tuple(sorted({*labels}, key=_says_unrelated, reverse=True))
+    return ordered if [*map(_says_unrelated, ordered)] == [True, False] else ()
 
 
 @contextlib.contextmanager
@@ -261,7 +285,8 @@ def rows_file(rows: str | Path | Rows) -> Iterator[Path]:
     (file,) = source_files(rows, owner)
     with tempfile.TemporaryDirectory(prefix="sbert-search-rows-") as folder:
         path = Path(folder, f"{ROWS}.jsonl")
-        replace_file(path, json_lines(map_rows(read_rows(file), lambda row: row.values)))
+        read = map_rows(read_rows(file), lambda row: row.named(row.classes or (), NO_LABEL))
+        replace_file(path, json_lines(read))
         yield path
 
 

@@ -49,10 +49,11 @@ def read_labelled_texts(
     def make(row: RawRow) -> LabelledText:
         if text2 is None and "text2" not in columns:
             _require_single(row.values, columns.values())
+        values = row.values if kind == "number" else row.named([columns["label"]])
         labelled = LabelledText(
-            text_of(row.values, columns["text"]),
-            text_of(row.values, columns["text2"]) if "text2" in columns else None,
-            _label(row.values, columns["label"], kind),
+            text_of(values, columns["text"]),
+            text_of(values, columns["text2"]) if "text2" in columns else None,
+            _label(values, columns["label"], kind),
             row.source,
         )
         if labels is not None and kind != "number":

@@ -16,6 +16,14 @@ def hash_of(key: str) -> float:
     return xxhash.xxh3_64_intdigest(key.encode()) / 2**64
 
 
+def test_copies_in_other_case_stay_together() -> None:
+    keys = [text for n in range(500) for text in (f"Text number {n}", f" text  Number {n}\n")]
+    kept, held = split_rows(keys, keys, HeadDataConfig(train=Path("a"), held_out=0.2))
+    alone = {" ".join(text.lower().split()) for text in held}
+    assert len(held) == 2 * len(alone)
+    assert len(kept) == len(keys) - len(held)
+
+
 @settings(max_examples=20)
 @given(st.lists(st.text(max_size=4), min_size=60, max_size=90), st.integers(1, 20))
 def test_copies_stay_together_and_smaller_sets_are_parts_of_larger_ones(

@@ -6,7 +6,7 @@ import io
 import pytest
 
 from sbert_search.text.formats.lines import read_delimited
-from sbert_search.text.formats.rows import RawRow
+from sbert_search.text.formats.rows import RawRow, Reject
 
 
 def read(text: str, delimiter: str | None = None) -> list[dict[str, object]]:
@@ -52,6 +52,15 @@ def test_rows_of_empty_cells_are_skipped_and_keep_their_lines() -> None:
     rows = list(read_delimited(io.BytesIO(data), "c.csv", delimiter=None))
     assert [row.source for row in rows] == ["c.csv:4", "c.csv:6"]
     assert read('text\n""\na\n') == [{"text": None}, {"text": "a"}]  # written on purpose
+
+
+def test_a_quote_of_a_tsv_takes_no_rows() -> None:
+    data = b'text\tlabel\n" he said\t1\nmiddle\t1\nfoo "\t0\n"a\nb\tc"\t1\n'
+    bad, good = read_delimited(io.BytesIO(data), "c.tsv", delimiter="\t")
+    assert isinstance(bad, Reject)
+    assert "c.tsv:2: a quote is open from here to line 4" in str(bad)
+    assert isinstance(good, RawRow)
+    assert (good.source, dict(good.values)) == ("c.tsv:5", {"text": "a\nb\tc", "label": "1"})
 
 
 def test_a_given_separator_is_kept() -> None:

@@ -90,6 +90,34 @@ Body"""
     assert markup.markdown(toml) == ("T", "Body", {"year": "2020", "tags": ["a", "b"]})
 
 
+def test_front_matter_as_people_write_it() -> None:
+    yaml = """---
+# of the review
+Reviewed by: Ann
+Änderung: heute
+"quoted key": v
+title: A long story
+  of the tides
+abstract:
+  The moon pulls
+  at the sea.
+sources:
+- https://e.org/a
+# between
+- E=mc2
+at: 12:30
+---
+Body"""
+    title, body, fields = markup.markdown(yaml)
+    assert (title, body) == ("A long story of the tides", "Body")
+    assert fields == {
+        "Reviewed by": "Ann", "Änderung": "heute", "quoted key": "v", "at": "12:30",
+        "abstract": "The moon pulls at the sea.", "sources": ["https://e.org/a", "E=mc2"],
+    }  # fmt: skip
+    rule = "---\nA word on this: it is text\nbetween two rules.\n---\n"
+    assert markup.markdown(rule) == ("", rule, {})
+
+
 def test_front_matter_is_no_text() -> None:
     assert markup.markdown("---\ntitle: T\n---\nThe body.\n") == ("T", "The body.\n", {})
     assert markup.markdown("---\nThe body.\n---\n")[1] == "---\nThe body.\n---\n"
@@ -144,6 +172,11 @@ def test_the_visible_text_of_html() -> None:
         ("<p class=it's>a</p>b", ("", "a\n\nb")),
         ("&lt;b&gt; &#65;&nbsp;B &unknown; &#" + "9" * 5000 + ";", None),
         ("just text", ("", "just text")),
+        (
+            "<details><summary>Post</summary>On Monday.</details><fieldset><legend>Bill</legend>By"
+            "<button>Send</button>mail</fieldset><dialog>Hi</dialog>mid<center>dle</center>",
+            ("", "Post\nOn Monday.\n\nBill\nBy Send mail\n\nHi\n\nmid\n\ndle"),
+        ),
     ],
 )
 def test_broken_html_still_gives_its_text(page: str, expected: tuple[str, str] | None) -> None:

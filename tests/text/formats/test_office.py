@@ -239,6 +239,18 @@ def test_rows_of_a_workbook_keep_their_types(tmp_path: Path) -> None:
     assert "2025-09-15 12:00" in str(index.get("a").metadata["seit"])  # type: ignore[union-attr]
 
 
+def test_years_name_columns_of_a_workbook_and_large_numbers_are_decimals(tmp_path: Path) -> None:
+    pytest.importorskip("python_calamine")
+    rows: list[list[object]] = [
+        ["id", "text", 2019.0, "n"],
+        ["a", "x", 3, 0.5],
+        ["b", "y", 4, 6e23],
+    ]
+    index = Index.build(workbook(tmp_path / "n.xlsx", rows), model="hashing")
+    assert index.info().columns == {"2019": "int64", "n": "float64"}
+    assert [each.doc_id for each in index.documents("n > 1e23")] == ["b"]
+
+
 def test_numbers_of_a_workbook_are_ids_and_texts_of_labelled_data(tmp_path: Path) -> None:
     rows: list[list[object]] = [["_id", "text", "positive", "label"], [7.0, 1984.0, "Orwell", 1.0]]
     path = workbook(tmp_path / "q.xlsx", rows)

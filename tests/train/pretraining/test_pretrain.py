@@ -274,6 +274,14 @@ def test_held_out_documents_are_not_trained_on(tmp_path: Path) -> None:
     assert corpora.dev.identity["documents"] == [24, 32]
 
 
+def test_held_out_text_without_a_masked_token_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "dev.jsonl").write_text('{"text": "a"}\n')
+    settings = ("mask.rate=0.01", "segments.kind=full-sentences")
+    recipe = small_recipe("bert", tmp_path, f"data.dev={tmp_path}/dev.jsonl", *settings)
+    with pytest.raises(CorpusError, match=r"No token of the held-out text is masked.* data\.dev"):
+        pretrain(recipe, tmp_path / "run")
+
+
 def test_held_out_masks_do_not_depend_on_the_run(tmp_path: Path) -> None:
     quick = ("budget.steps=1", "optim.lr=0")
     one = pretrain(small_recipe("bert", tmp_path, *quick), tmp_path / "one")
