@@ -202,9 +202,6 @@ def _page(
 
         ranking = reordered(snapshot, found, options, reranker)
     if options.sort:
-        if options.mode == "hybrid" and not found.required:
-            _, words = ranking.stages["lexical"]
-            ranking = ranking.take(np.flatnonzero(words))
         ranking = ranking.take(sorted_by(snapshot, options.sort, ranking.docs))
     last = options.offset + options.k
     kept = np.arange(min(last, len(ranking)))
