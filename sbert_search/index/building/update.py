@@ -106,10 +106,17 @@ def update(
     may_embed = may_embed and (index.identity.is_model or partial_rows)
     if partial_rows and has_vectors and not may_embed:
         raise ConfigError("partial: rows of an index with given vectors must be whole.")
-    found = partial(_document_of, index, _known(index, clear or {})) if partial_rows else None
+    gone = _known(index, clear or {})
+    unused = {*gone}
+    found = partial(_document_of, index, gone, unused) if partial_rows else None
     if surveyed is None:
         reader = _reader_of(index, settings, sources, given, found)
         surveyed = reader, reader.survey()
+    if unused:
+        raise ConfigError(
+            f"clear names ids that no row has: {listed(sorted(unused))}. Leave them out, or give "
+            "rows with only these ids."
+        )
     reader, survey = surveyed
     if index.state.n_docs:
         warn_of_other_texts(reader, kept)
@@ -255,8 +262,14 @@ def _known(index: Index, clear: Mapping[str, Collection[str]]) -> dict[str, tupl
     return gone
 
 
-def _document_of(index: Index, gone: Mapping[str, Collection[str]], doc_id: str) -> Document | None:
-    """Read a document, with its later source, and with None for values that are ``gone``."""
+def _document_of(
+    index: Index, gone: Mapping[str, Collection[str]], unused: set[str], doc_id: str
+) -> Document | None:
+    """Read a document, with its later source, and with None for values that are ``gone``.
+
+    Its id is removed from ``unused``.
+    """
+    unused.discard(doc_id)
     rows, contents = index.state.find([doc_id])
     if rows[0] < 0:
         return None

@@ -507,6 +507,10 @@ def test_a_partial_update_clears_the_columns_that_it_names() -> None:
     with pytest.raises(CorpusError, match="with a new 'brand' has the new text"):
         clear("brand")
     assert clear("brand", text="a mill", price=2) == {"text": "a mill", "price": 2}
+    with pytest.raises(CorpusError, match="has a value of 'price', which it is to lose"):
+        clear("price", price=3)
+    with pytest.raises(ConfigError, match=r"clear names ids that no row has: b\. Leave"):
+        index.upsert([{"_id": "a"}], partial=True, clear={"a": ["price"], "b": ["price"]})
     with pytest.raises(ConfigError, match="clear needs partial=True"):
         index.upsert([row], clear={"a": ["sale"]})
     report = index.upsert([{"_id": "a", "prcie": 3}], partial=True, metadata_fields=None)
