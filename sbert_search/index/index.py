@@ -575,8 +575,9 @@ class Index:
 
         With ``partial``, a row changes the document with its id, which must be indexed: fields
         that the row lacks, or whose value is missing or blank, keep their values, except for the
-        columns that ``clear`` names for its id: their values are removed. With ``dry_run``, rows
-        are read and counted, and nothing is written. Other arguments and errors are those of `add`.
+        columns that ``clear`` names for its id: their values are removed, and the row has none.
+        With ``dry_run``, rows are read and counted, and nothing is written. Other arguments and
+        errors are those of `add`.
 
         Example:
             >>> index = Index.build([{"_id": "a", "text": "a river", "price": 1}], model="hashing")

@@ -231,7 +231,7 @@ class Snapshot:
         """Read passages with their documents, in the order of ``rows``."""
         rows = np.asarray(rows, np.int64)
         places = ((segment, at) for segment, _, at in self.located(rows))
-        passages = {passage.row: passage for passage in read_passages(places)}
+        passages = {passage.row: passage for passage in read_passages(places, self.columns)}
         if (rows < 0).any():
             raise ValueError(f"{self.path} holds no row {rows.min()}.")
         return [passages[row] for row in rows.tolist()]
@@ -413,7 +413,7 @@ class Snapshot:
         """Read all live documents, ordered by their rows."""
         if not self._interleaves:
             for segment, live in zip(self.segments, self._live, strict=True):
-                yield from read_documents(segment, live)
+                yield from read_documents(segment, live, self.columns)
             return
         of_segments = zip(self.segments, self._live, strict=True)
         firsts = [

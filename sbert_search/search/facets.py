@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, cast
@@ -42,7 +43,8 @@ class FacetRange:
     Attributes:
         low: The lowest value of the range.
         high: The end of the range. A document with exactly this value is counted in the next range.
-            In the last range, this is the highest value, which is counted there.
+            In the last range, this is the highest value, which is counted there; if the last of
+            your own ranges is empty, it is ``low``.
         count: Number of documents with a value in the range. In a column of lists, a document
             counts once for each of its values in the range.
 
@@ -118,9 +120,9 @@ def count_values(snapshot: Snapshot, column: str, marks: Marks, n: int) -> Facet
     """
     if not (is_integer(n) and n >= 1):
         raise QueryError(f"n is {n!r}; count at least 1 value of a facet.")
-    ends: list[str] = []
+    colon = ends = ""
     if column not in snapshot.columns:
-        column, *ends = column.split(":")
+        column, colon, ends = column.partition(":")
     kind, distinct = snapshot.column_type(column), snapshot.distinct_values(column)
     counts = np.zeros(len(distinct.values), np.int64)
     missing = 0
@@ -131,9 +133,8 @@ def count_values(snapshot: Snapshot, column: str, marks: Marks, n: int) -> Facet
     present = np.flatnonzero(counts)
     first = present[np.argsort(-counts[present], kind="stable")][:n]
     inner = kind.removeprefix("list[").removesuffix("]")
-    borders = _borders(ends, inner) if ends else []
-    is_spread = inner in _ORDERED and len(present)
-    spread = _spread(distinct, present, counts, n, borders) if is_spread else None
+    borders = _borders(ends, inner) if colon else []
+    spread = _spread(distinct, present, counts, n, borders) if inner in _ORDERED else None
     low, high, ranges = spread or (None, None, ())
     return Facet(
         column,
@@ -147,12 +148,13 @@ def count_values(snapshot: Snapshot, column: str, marks: Marks, n: int) -> Facet
     )
 
 
-def _borders(ends: Sequence[str], kind: str) -> list[Ordered]:
-    borders = [cast(Ordered, parse_value(end, cast(ColumnType, kind))) for end in ends]
+def _borders(ends: str, kind: str) -> list[Ordered]:
+    parts = re.split(r":(?=\s*\d{4})" if kind == "timestamp" else ":", ends)  # not at 12:00
+    borders = [cast(Ordered, parse_value(part, cast(ColumnType, kind))) for part in parts]
     if kind not in _ORDERED or None in borders or borders != sorted(set(borders)):
         raise QueryError(
-            f"{':'.join(ends)} are no ascending values of {kind}; write price:0:50:100, with a "
-            "column of numbers, dates or times."
+            f"{ends} are no ascending values of {kind}; write price:0:50:100, with a column of "
+            "numbers, dates or times."
         )
     return borders
 
@@ -163,35 +165,44 @@ def _spread(
     counts: NDArray[np.int64],
     n: int,
     borders: list[Any],
-) -> tuple[Ordered, Ordered, tuple[FacetRange, ...]]:
+) -> tuple[Ordered | None, Ordered | None, tuple[FacetRange, ...]]:
     """Return the lowest value, the highest value, and the documents of each range of values.
 
     ``borders`` divide the ranges. Without them, more than n values are divided into n equally wide
     ranges.
     """
     numbers = distinct.numbers(present)
-    low, high = numbers[0], numbers[-1]
-    ends = distinct.of_number(low), distinct.of_number(high)
+    low, high = map(distinct.of_number, (numbers[0], numbers[-1])) if numbers else (None, None)
     if not borders and len(numbers) <= n:
-        return *ends, ()
-    if borders:
-        below = [ends[0]] if ends[0] < borders[0] else []
-        edges = [*below, *(border for border in borders if border <= ends[1])]
-    elif isinstance(low, int) and isinstance(high, int):
-        n = min(n, high - low + 1)
-        edges = [distinct.of_number(low + (high - low + 1) * i // n) for i in range(n)]
-    else:
-        # Rounding moves a border by less than a thousandth of the width of a range, and makes
-        # 343.76 of 343.76000000000005.
-        digits = 3 - math.floor(math.log10(max(high / n - low / n, sys.float_info.min)))
-        inner = [round(low * (1 - i / n) + high * (i / n), digits) for i in range(1, n)]
-        edges = [low, *inner]
+        return low, high, ()
+    edges, end = borders or _equal_edges(distinct, numbers, n), high
+    if low is None or high < edges[-1]:
+        end = edges[-1]
+    if low is not None and low < edges[0]:
+        edges = [low, *edges]
     starts = [*(bisect_left(numbers, edge, key=distinct.of_number) for edge in edges), len(numbers)]
-    edges.append(ends[1])
-    return *ends, tuple(
-        FacetRange(edges[i], edges[i + 1], int(counts[present[start:stop]].sum()))
-        for i, (start, stop) in enumerate(pairwise(starts))
+    edges = [*edges, end]
+    return (
+        low,
+        high,
+        tuple(
+            FacetRange(edges[i], edges[i + 1], int(counts[present[start:stop]].sum()))
+            for i, (start, stop) in enumerate(pairwise(starts))
+        ),
     )
+
+
+def _equal_edges(distinct: DistinctValues, numbers: list[float], n: int) -> list[Any]:
+    """Return the lower ends of n equally wide ranges of ascending numbers."""
+    low, high = numbers[0], numbers[-1]
+    if isinstance(low, int) and isinstance(high, int):
+        n = min(n, high - low + 1)
+        return [distinct.of_number(low + (high - low + 1) * i // n) for i in range(n)]
+    # Rounding moves a border by less than a thousandth of the width of a range, and makes 343.76 of
+    # 343.76000000000005.
+    width = min(max(high / n - low / n, sys.float_info.min), sys.float_info.max)
+    digits = 3 - math.floor(math.log10(width))
+    return [low, *(round(low * (1 - i / n) + high * (i / n), digits) for i in range(1, n))]
 
 
 def require_groups(snapshot: Snapshot, column: str) -> None:

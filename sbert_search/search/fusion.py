@@ -134,8 +134,8 @@ def lexical_part(scores: NDArray[np.float64], most: float) -> NDArray[np.float64
     return np.minimum(scores / most, 1.0) if most > 0 else np.zeros(len(scores))
 
 
-def fuse(candidates: Candidates, settings: Fusion, n: int | None = None) -> Ranking:
-    """Rank the documents of two stages by their fused score; return the n best, or all.
+def fuse(candidates: Candidates, settings: Fusion) -> Ranking:
+    """Rank the documents of two stages by their fused score.
 
     The order is that of the blocks of `blocks_of`, and within a block that of the scores, so the
     first documents are the same however many are asked for. A stage of weight 0 adds no documents
@@ -155,7 +155,7 @@ def fuse(candidates: Candidates, settings: Fusion, n: int | None = None) -> Rank
         dense, lexical = _reciprocal(dense_ranks, settings), _reciprocal(lexical_ranks, settings)
     # Not a matrix product, whose rounding may depend on the number of documents.
     total = weight * dense + (1 - weight) * lexical
-    order = np.lexsort((candidates.docs, better, -total, blocks))[:n]
+    order = np.lexsort((candidates.docs, better, -total, blocks))
     # A rank beyond the limit of the block is known only if so many documents are asked for.
     known = np.minimum(limits[blocks[order]], _NO_RANK - 1)
     dense_ranks, lexical_ranks = dense_ranks[order], lexical_ranks[order]

@@ -202,9 +202,6 @@ def _page(
 
         ranking = reordered(snapshot, found, options, reranker)
     if options.sort:
-        if options.mode == "hybrid" and not found.required:
-            _, words = ranking.stages["lexical"]
-            ranking = ranking.take(np.flatnonzero(words))
         ranking = ranking.take(sorted_by(snapshot, options.sort, ranking.docs))
     last = options.offset + options.k
     kept = np.arange(min(last, len(ranking)))
@@ -408,5 +405,7 @@ def ids_of(snapshot: Snapshot, docs: NDArray[np.int64], group_by: str | None) ->
     names = snapshot.doc_ids(docs)
     if group_by is None:
         return names
-    values = snapshot.metadata(group_by, docs)
-    return [own if v is None else str(v) for v, own in zip(values, names, strict=True)]
+    # Not of `Snapshot.metadata`: a segment may have 2 where the column has 2.0.
+    codes, distinct = snapshot.codes_of(group_by, docs), snapshot.distinct_values(group_by)
+    pairs = zip(codes.tolist(), names, strict=True)
+    return [own if code < 0 else str(distinct.value(code)) for code, own in pairs]

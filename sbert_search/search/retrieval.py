@@ -23,7 +23,14 @@ from sbert_search.search.candidates import (
     nearest_documents,
     nearest_passages,
 )
-from sbert_search.search.fusion import DEEPER, Ranking, fuse, limit_beyond, whole_blocks
+from sbert_search.search.fusion import (
+    DEEPER,
+    Candidates,
+    Ranking,
+    fuse,
+    limit_beyond,
+    whole_blocks,
+)
 from sbert_search.search.options import SearchOptions
 from sbert_search.search.queries import CheckedQueries, Clause, ParsedQuery, parse_query
 
@@ -60,17 +67,28 @@ class _Search(NamedTuple):
     options: SearchOptions
     mask: RowMask | None  # None: all live rows
     near: NearWords | None  # None: the search is not fuzzy
-    # Whether lexical search appends the documents of the mask that BM25 does not find, because
-    # their required words are stop words, which it ignores.
-    fills: bool
+    required: bool  # whether documents must have words
 
     def by_words(self, queries: Sequence[str], n: int) -> list[Ranking]:
+        """Rank by BM25, which ignores stop words; documents that have required ones follow."""
         found = matching_documents(self.snapshot, queries, n, self.mask, self.near)
-        if self.mask is None or not self.fills:
+        if self.mask is None or not self.required:
             return found
         from sbert_search.search.words import fill_up
 
         return [fill_up(self.snapshot, ranking, self.mask, n) for ranking in found]
+
+    @property
+    def needs_word(self) -> bool:
+        """Whether hybrid search leaves out documents without a word of the query."""
+        return bool(self.options.sort) and not self.required
+
+    def fused(self, candidates: Candidates) -> Ranking:
+        """Rank all candidates that may be returned, from `SearchOptions.least` on."""
+        ranking = fuse(candidates, self.options.fusion).above(self.options.least)
+        if not self.needs_word:
+            return ranking
+        return ranking.take(np.flatnonzero(ranking.stages["lexical"][1]))
 
 
 def query_blocks(
@@ -128,8 +146,7 @@ def retrieve(
         some = None if vectors is None else vectors[at]
         some_texts = [texts[i] for i in at]
         required = tuple(clause for clause in clauses if not clause.excluded)
-        fills = options.mode == "lexical" and bool(required)
-        search = _Search(snapshot, options, admitted, near, fills)
+        search = _Search(snapshot, options, admitted, near, bool(required))
         rankings = _rankings(search, some_texts, some, options.depth)
         others: list[Ranking | None] = [None] * len(at)
         if options.group_by is not None and not options.sort:
@@ -214,18 +231,19 @@ def _fused(
     found = candidates_of(snapshot, queries, vectors, n, search.mask, search.near)
     rankings = []
     for query, vector, each in zip(queries, vectors, found, strict=True):
-        ranking, reached = fuse(each, fusion, depth if least is None else None).above(least), n
+        ranking, reached = search.fused(each), n
         # A document behind all that were found may still have a score of at least ``least``.
         while (
             least is not None
             and len(ranking) < depth
+            and not (search.needs_word and np.count_nonzero(each.lexical_ranks) < reached)
             and limit_beyond(each, fusion, reached, by_cosine=by_cosine) >= least
         ):
             reached *= DEEPER
             (each,) = candidates_of(
                 snapshot, [query], vector[None], reached, search.mask, search.near
             )
-            ranking = fuse(each, fusion).above(least)
+            ranking = search.fused(each)
         rankings.append(ranking.first(depth))
     return rankings
 
@@ -239,7 +257,7 @@ def _passage_rankings(
     have to be read, whatever their scores.
     """
     snapshot, options = search.snapshot, search.options
-    fusion, least, n = options.fusion, options.least, options.fusion.depth
+    least, n = options.least, options.fusion.depth
     n_found = whole_blocks(depth, n) if least is None else n
     if vectors is None:
         found = search.by_words(queries, n_found)
@@ -249,8 +267,7 @@ def _passage_rankings(
         rankings = nearest_passages(snapshot, vectors, depth, search.mask)
     else:
         both = candidates_of(snapshot, queries, vectors, n_found, search.mask, search.near, depth=n)
-        fused = [fuse(each, fusion, depth if least is None else None) for each in both]
-        rankings = [ranking.above(least).first(depth) for ranking in fused]
+        rankings = [search.fused(each).first(depth) for each in both]
     return [replace(ranking, docs=snapshot.doc_of(ranking.rows)) for ranking in rankings]
 
 

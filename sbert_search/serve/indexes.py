@@ -256,8 +256,6 @@ class ServedIndex:
         `Problem`. With ``clear``, the columns that documents lose, rows are partial, and an id that
         is not indexed is a `Problem`.
         """
-        if self.model is None:
-            raise Problem(400, "The index has no model, so it takes no texts.", "index")
 
         # The index stores the field names of its source files; rows of a request have others.
         def change() -> IngestReport:

@@ -590,6 +590,9 @@ class CorpusReader:
         self._changed_ids.add(doc_id)
         if (old := self._partial(doc_id)) is None:
             raise BadRow("a partial row, but the index has no document with this id", doc_id)
+        for name, value in old.metadata.items():
+            if value is None and row.values.get(name) not in (None, ""):
+                raise BadRow(f"the row has a value of {name!r}, which it is to lose", doc_id)
         self._require_whole_parts(row, roles, old)
         return old
 

@@ -117,6 +117,12 @@ def test_large_integers_and_a_later_float_count_together(tmp_path: Path) -> None
     assert len(engine.search("red", group_by="n")) == 2
 
 
+def test_one_range_may_be_wider_than_the_largest_float(tmp_path: Path) -> None:
+    rows = [{"_id": f"{x}", "text": "red", "x": x} for x in (-1.7e308, 1.79e308)]
+    engine = SearchEngine(Index.build(rows, out=tmp_path / "i", model=HashingEmbedder(8)))
+    assert engine.facets(None, "x", n=1)["x"].ranges == (FacetRange(-1.7e308, 1.79e308, 2),)
+
+
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
@@ -240,8 +246,9 @@ def test_the_ends_of_ranges_have_few_digits(tmp_path: Path) -> None:
     ("column", "ranges"),
     [
         ("price:0:50:100", [(0.0, 50.0, 2), (50.0, 100.0, 1), (100.0, 3299.0, 2)]),
-        ("price:20:1e4", [(9.5, 20.0, 1), (20.0, 3299.0, 4)]),
-        ("price:1e4", [(9.5, 3299.0, 5)]),
+        ("price:20:1e4", [(9.5, 20.0, 1), (20.0, 1e4, 4), (1e4, 1e4, 0)]),
+        ("price:200:300", [(9.5, 200.0, 4), (200.0, 300.0, 0), (300.0, 3299.0, 1)]),
+        ("price:0:1:3299", [(0.0, 1.0, 0), (1.0, 3299.0, 4), (3299.0, 3299.0, 1)]),
         ("n:2:4", [(1, 2, 1), (2, 4, 2), (4, 5, 2)]),
         (
             "day:2024-01-02",
@@ -254,6 +261,15 @@ def test_the_ends_of_ranges_have_few_digits(tmp_path: Path) -> None:
                 (datetime(2024, 1, 2, tzinfo=UTC), datetime(2024, 1, 5, 12, tzinfo=UTC), 4),
             ],
         ),
+        (
+            "seen:2024-01-02T12:00:00Z:2024-01-03 12:30:2024-01-04",
+            [
+                (datetime(2024, 1, 1, 12, tzinfo=UTC), datetime(2024, 1, 2, 12, tzinfo=UTC), 1),
+                (datetime(2024, 1, 2, 12, tzinfo=UTC), datetime(2024, 1, 3, 12, 30, tzinfo=UTC), 2),
+                (datetime(2024, 1, 3, 12, 30, tzinfo=UTC), datetime(2024, 1, 4, tzinfo=UTC), 0),
+                (datetime(2024, 1, 4, tzinfo=UTC), datetime(2024, 1, 5, 12, tzinfo=UTC), 2),
+            ],
+        ),
         ("odd:1:2", []),  # a column of this name
     ],
 )
@@ -263,6 +279,11 @@ def test_ranges_of_ones_own_have_each_value_once(
     [(name, facet)] = priced.facets(None, column).items()
     assert name == facet.column == ("odd:1:2" if column == "odd:1:2" else column.split(":")[0])
     assert [(one.low, one.high, one.count) for one in facet.ranges] == ranges
+
+
+def test_ranges_of_ones_own_are_there_without_a_match(priced: SearchEngine) -> None:
+    facet = priced.facets("zebra", "n:2:4")["n"]
+    assert (facet.low, facet.ranges) == (None, (FacetRange(2, 4, 0), FacetRange(4, 4, 0)))
 
 
 @pytest.fixture(scope="module")
@@ -289,6 +310,7 @@ def priced(tmp_path_factory: pytest.TempPathFactory) -> SearchEngine:
     [
         ("price:50:0", "50:0 are no ascending values of float64; write price:0:50:100"),
         ("price:cheap", "cheap are no ascending values of float64"),
+        ("seen:12:00", "12:00 are no ascending values of timestamp"),
         ("n:0.5", "0.5 are no ascending values of int64"),
         ("kind:0:1", "0:1 are no ascending values of string"),
         ("prize:0:1", "Unknown metadata column 'prize'; did you mean 'price'"),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.errors import QueryError
 from sbert_search.index.index import Index
+from sbert_search.records import Query
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.facets import within_groups
 from sbert_search.search.options import Boost
@@ -122,3 +123,21 @@ def test_a_column_that_cannot_group_is_refused(
 ) -> None:
     with pytest.raises(QueryError, match=message):
         engine.search("red", group_by=column)
+
+
+def test_a_group_has_one_name_in_all_segments(tmp_path: Path) -> None:
+    rows = [{"_id": "a", "text": "mill", "n": 2}, {"_id": "b", "text": "sea", "n": 0.0}]
+    index = Index.build(rows[:1], out=tmp_path / "i", model=HashingEmbedder())
+    index.add([{"_id": "c", "text": "wheel", "n": 2.0}, rows[1]])
+    index.add([{"_id": "d", "text": "stone", "n": -0.0}])
+    engine = SearchEngine(index)
+    queries = [Query(word, word) for word in ("mill", "wheel", "sea", "stone")]
+    for n_segments in (3, 1):
+        assert len(index.state.segments) == n_segments
+        runs = engine.run(queries, k=1, group_by="n", mode="lexical").values()
+        assert [[*run] for run in runs] == [["2.0"], ["2.0"], ["0.0"], ["0.0"]]
+        (hit,) = engine.search("mill", mode="lexical")
+        read = [hit.metadata, *(document.metadata for document in index.documents("n = 2"))]
+        every = next(iter(index.documents())).metadata
+        assert repr([*read, every]) == repr([{"n": 2.0}] * 4)
+        index.compact()

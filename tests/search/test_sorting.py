@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from sbert_search.embed.hashing import HashingEmbedder
@@ -61,6 +62,28 @@ def test_documents_with_a_word_are_in_the_order_of_the_column(
     assert set(ids(engine.search("red fish", mode=mode, sort="price", min_score=least))) == {
         name for name, score in scores.items() if score >= least
     }
+
+
+@pytest.mark.parametrize("group", [True, False])
+@pytest.mark.parametrize("least", [None, -1.0])
+def test_documents_without_a_word_take_no_place_of_others(least: float | None, group: bool) -> None:
+    vectors = np.random.default_rng(0).normal(size=(3000, 8)).astype(np.float32)
+    rows: list[dict[str, Any]] = [
+        {"_id": f"p{n}", "text": "lamp of brass" if n < 600 else "other goods", "price": n}
+        for n in range(3000)
+    ]
+    engine = SearchEngine(Index.build(rows, vectors=vectors))
+    for offset in range(0, 600, 200):
+        page = engine.search(
+            "lamp",
+            200,
+            vector=np.ones(8, np.float32),
+            sort="price",
+            offset=offset,
+            min_score=least,
+            group=group,
+        )
+        assert [hit.metadata["price"] for hit in page] == list(range(offset, offset + 200))
 
 
 def test_dense_search_sorts_the_nearest_and_groups_follow_the_order(engine: SearchEngine) -> None:

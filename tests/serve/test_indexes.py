@@ -148,9 +148,13 @@ def test_an_index_of_given_vectors_takes_no_texts(tmp_path: Path, token_file: Pa
     rows = [{"_id": "a", "text": "Mills turn.", "vector": [1.0, 0.0]}]
     Index.build(rows, out=tmp_path / "my.index", fields=FieldNames(vector="vector"))
     with live_server(tmp_path / "my.index", "--writable", "--token-file", token_file) as live:
-        answer = live.ask("PUT", "/documents", {"documents": [{"id": "b", "text": "x"}]}, SENT)
-    assert answer.status == 400
-    assert answer.json["error"]["message"] == "The index has no model, so it takes no texts."
+        dearer = {"documents": [{"id": "a", "metadata": {"price": 2}}]}
+        assert live.ask("PATCH", "/documents", dearer, SENT).json["replaced"] == 1
+        for method in ("PUT", "PATCH"):
+            new = {"documents": [{"id": "a", "text": "x"}]}
+            error = live.ask(method, "/documents", new, SENT).json["error"]
+            assert (error["code"], error["param"]) == (400, "documents[0]")
+            assert "the index has no model that could embed it (a). Give" in error["message"]
 
 
 @pytest.mark.thorough

@@ -514,7 +514,7 @@ def _texts(state: Snapshot, name: str) -> Iterator[tuple[list[Document], _Piece]
     """Read the live passages of the pieces, each as a document whose id is its row."""
     for piece in _missing(state, name):
         at = piece.start + np.flatnonzero(piece.live)
-        passages = list(read_passages([(piece.segment, at)]))
+        passages = list(read_passages([(piece.segment, at)], {}))
         for passage in passages:
             if not passage.text:
                 raise IndexStoreError(

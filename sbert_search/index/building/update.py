@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sbert_search.base.progress import note, warn
 from sbert_search.config import names_of, require_known, unknown_name
@@ -32,6 +33,7 @@ from sbert_search.index.building.given_vectors import (
 )
 from sbert_search.index.building.ingest import (
     IngestReport,
+    KeepsPassages,
     Mode,
     cuts_stay,
     ingest,
@@ -42,7 +44,7 @@ from sbert_search.index.building.ingest import (
     warn_of_repeated,
 )
 from sbert_search.index.building.losses import Losses, warn_of_other_texts
-from sbert_search.index.building.model_check import require_mixable, require_model
+from sbert_search.index.building.model_check import require_mixable
 from sbert_search.index.building.parquet import require_recorded_models
 from sbert_search.index.building.settings import (
     ReadKeywords,
@@ -64,12 +66,13 @@ from sbert_search.index.storage.ids import hash_contents
 from sbert_search.index.writer import Classifier, IndexWriter
 from sbert_search.records import Document, RowCounts
 from sbert_search.text.documents import CorpusReader, Survey, Unread
-from sbert_search.text.formats.rows import printable
+from sbert_search.text.formats.rows import Reject, printable
 from sbert_search.text.sources import named_read_errors
 from sbert_search.text.spool import Sources
 from sbert_search.text.vectors import RowVectors, VectorsLike
 
 if TYPE_CHECKING:
+    from sbert_search.embed.pipeline import EmbeddedBatch
     from sbert_search.index.index import Index
 
 
@@ -97,17 +100,23 @@ def update(
     has_vectors = given is not None or fields.vector is not None
     if clear and not partial_rows:
         raise ConfigError("clear needs partial=True; whole rows leave the values out.")
-    if not has_vectors:
-        require_model(index.identity, index.path)
     kept = index.read_settings.fields
     may_embed = has_vectors and given is None and fields.vector == kept.vector
-    may_embed = may_embed and index.identity.is_model  # else each row needs a vector
+    # Without a model, each whole row needs a vector.
+    may_embed = may_embed and (index.identity.is_model or partial_rows)
     if partial_rows and has_vectors and not may_embed:
         raise ConfigError("partial: rows of an index with given vectors must be whole.")
-    found = partial(_document_of, index, _known(index, clear or {})) if partial_rows else None
+    gone = _known(index, clear or {})
+    unused = {*gone}
+    found = partial(_document_of, index, gone, unused) if partial_rows else None
     if surveyed is None:
         reader = _reader_of(index, settings, sources, given, found)
         surveyed = reader, reader.survey()
+    if unused:
+        raise ConfigError(
+            f"clear names ids that no row has: {listed(sorted(unused))}. Leave them out, or give "
+            "rows with only these ids."
+        )
     reader, survey = surveyed
     if index.state.n_docs:
         warn_of_other_texts(reader, kept)
@@ -145,7 +154,9 @@ def update(
             by_time=True,
             predicted=predicted,
             find_unchanged=partial(
-                writer.unchanged,
+                _unchanged,
+                index,
+                writer,
                 # The text of a partial row stays as it was cut, or with its given vector.
                 keeps=(lambda _: True)
                 if partial_rows
@@ -156,6 +167,20 @@ def update(
     losses.warn()
     _warn_of_numbered(report.counts, reader)
     return replace(report, new_columns=new, changed_columns=changed, lost=losses.messages)
+
+
+def _unchanged(
+    index: Index, writer: IndexWriter, documents: Sequence[Document], keeps: KeepsPassages
+) -> EmbeddedBatch[NDArray[np.int64]] | None:
+    """Find the documents that keep their vectors; the others need a model."""
+    found = writer.unchanged(documents, keeps)
+    kept = set() if found is None else set(found.payload.tolist())
+    new = next((one for at, one in enumerate(documents) if at not in kept), None)
+    if new is not None and not index.identity.is_model:
+        reason = "the text or title is new, but the index has no model that could embed it"
+        remedy = "Give vectors with the documents, or build the index with their model."
+        raise Reject(new.source, reason, new.doc_id).error(remedy)
+    return found
 
 
 def _warn_of_numbered(counts: RowCounts, reader: CorpusReader) -> None:
@@ -224,7 +249,7 @@ def _reader_of(
         vectors=vectors,
         vector_rule=vector_rule(stored.metric, stored.dtype, stored.dim),
         root=index.root,
-        stored=kept if index.identity.is_model else replace(kept, vector=None),
+        stored=kept if index.identity.is_model or changed else replace(kept, vector=None),
         partial=changed,
     )
 
@@ -237,8 +262,14 @@ def _known(index: Index, clear: Mapping[str, Collection[str]]) -> dict[str, tupl
     return gone
 
 
-def _document_of(index: Index, gone: Mapping[str, Collection[str]], doc_id: str) -> Document | None:
-    """Read a document, with its later source, and with None for values that are ``gone``."""
+def _document_of(
+    index: Index, gone: Mapping[str, Collection[str]], unused: set[str], doc_id: str
+) -> Document | None:
+    """Read a document, with its later source, and with None for values that are ``gone``.
+
+    Its id is removed from ``unused``.
+    """
+    unused.discard(doc_id)
     rows, contents = index.state.find([doc_id])
     if rows[0] < 0:
         return None

@@ -424,7 +424,7 @@ def count_segment(
     """Count the terms and words of a segment with its dead documents, slice by slice."""
     texts: list[tuple[str, str]] = []
     n_chars = 0
-    for document in read_documents(segment, None):
+    for document in read_documents(segment, None, {}):
         texts.append((document.title, document.text))
         n_chars += len(document.title) + len(document.text)
         if len(texts) == SLICE_DOCS or n_chars >= SLICE_CHARS:

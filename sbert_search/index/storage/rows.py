@@ -36,9 +36,12 @@ class StoredPassage(NamedTuple):
 
 
 def read_passages(
-    places: Iterable[tuple[Segment, NDArray[np.int64]]],
+    places: Iterable[tuple[Segment, NDArray[np.int64]]], columns: Mapping[str, ColumnType]
 ) -> Iterator[StoredPassage]:
-    """Read the passages at positions (n,) of segments, in this order, with their documents."""
+    """Read the passages at positions (n,) of segments, in this order, with their documents.
+
+    ``columns`` are those of the index. A segment may have int64 where the index has float64.
+    """
     wanted = []  # segment, positions, and for each position that of its document's first passage
     needed = []  # segment, and all positions to read
     for segment, positions in places:
@@ -49,11 +52,12 @@ def read_passages(
     values = iter(_values(needed))
     for (segment, positions, firsts), (_, here) in zip(wanted, needed, strict=True):
         read = {at: next(values) for at in here}
+        floats = _floats(segment, columns)
         places_of = zip(segment.rows[positions].tolist(), positions.tolist(), firsts, strict=True)
         for row, position, first in places_of:
             passage, chunk = read[position], position - first
             yield StoredPassage(
-                document=_document(read[first]),
+                document=_document(read[first], floats),
                 row=row,
                 doc_row=row - chunk,
                 chunk=chunk,
@@ -93,22 +97,36 @@ def _groups(rows: Iterable[tuple[pa.RecordBatch, int]]) -> Iterator[list[pa.Reco
         yield group
 
 
-def read_documents(segment: Segment, live: NDArray[np.bool_] | None) -> Iterator[Document]:
-    """Read the documents of a segment that are live (None: all), in the order of their rows."""
+def read_documents(
+    segment: Segment, live: NDArray[np.bool_] | None, columns: Mapping[str, ColumnType]
+) -> Iterator[Document]:
+    """Read the documents of a segment that are live (None: all), in the order of their rows.
+
+    ``columns`` as for `read_passages`.
+    """
+    floats = _floats(segment, columns)
     first = segment.chunks == 0 if live is None else (segment.chunks == 0) & live
     step = segment.batch_rows
     for start in range(0, segment.n_rows, step):
         marks = first[start : start + step]
         if marks.any():
-            yield from map(_document, compress(segment.passages(start // step), marks))
+            for values in compress(segment.passages(start // step), marks):
+                yield _document(values, floats)
 
 
-def _document(values: Mapping[str, Any]) -> Document:
+def _floats(segment: Segment, columns: Mapping[str, ColumnType]) -> list[str]:
+    """Return the columns that are int64 in a segment and float64 in the index."""
+    own = segment.record.columns
+    return [n for n, kind in own.items() if kind == "int64" and columns.get(n) == "float64"]
+
+
+def _document(values: Mapping[str, Any], floats: Sequence[str]) -> Document:
     metadata = {
         name.removeprefix(PREFIX): value
         for name, value in values.items()
         if name.startswith(PREFIX) and value is not None
     }
+    metadata |= {name: float(metadata[name]) for name in floats if name in metadata}
     return Document(
         doc_id=values["doc_id"],
         text=values["text"] or "",

@@ -70,6 +70,7 @@ async def _update(
             said = f"{served_index.name} holds no documents with the ids {shown}."
             raise Problem(400, f"{said} Leave them out, or send skip_unknown.", "documents")
         rows = {at: row for at, row in rows.items() if new[at].id not in skipped}
+        clear = {doc_id: names for doc_id, names in clear.items() if doc_id not in skipped}
     report, commit = IngestReport(counts=RowCounts(), seconds=0), served_index.commit
     if rows:
         try:

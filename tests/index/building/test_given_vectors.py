@@ -126,8 +126,13 @@ def test_without_a_model_texts_are_refused_and_everything_else_works(tmp_path: P
     engine = SearchEngine(index)
     with pytest.raises(ModelMismatch, match="given without a model, so no text can be embedded"):
         engine.search("red", mode="dense")
-    with pytest.raises(ModelMismatch, match="give `vectors` with the documents that you add"):
-        index.add([{"_id": "e", "text": "blue"}])
+    for add in (index.add, index.upsert):
+        with pytest.raises(CorpusError, match=r"rows:1: .* no model that could embed it \(e\)"):
+            add([{"_id": "e", "text": "blue"}])
+    assert index.upsert([{"_id": "c", "year": 9}], partial=True).reused == 1
+    assert index.upsert([{"_id": "a", "text": "red", "year": 9}]).reused == 1
+    with pytest.raises(CorpusError, match=r"rows:1: .* no model that could embed it \(b\)"):
+        index.upsert([{"_id": "b", "text": "blue"}], partial=True)
     with pytest.raises(ModelMismatch, match="given without a model"):
         SearchEngine(index, HashingEmbedder(dim=2))
     assert [hit.doc_id for hit in engine.similar("a", 2)] == ["c", "b"]

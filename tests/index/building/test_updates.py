@@ -126,8 +126,15 @@ def test_a_given_vector_stays_while_the_text_stays() -> None:
     expected = HashingEmbedder(4).encode_document(["a mill"])
     np.testing.assert_allclose(index.state.vectors(index.state.live_rows()), expected, atol=1e-6)
     bare = Index.build([row], vectors="vec")
+    assert bare.upsert([{"_id": "a", "price": 3}], partial=True).reused == 1
+    bare.upsert([{"_id": "a", "vec": [0.0, 0.0, 1.0, 0.0]}], partial=True)
+    (document,) = bare
+    assert (document.text, document.metadata) == ("a river", {"price": 3})
+    assert bare.state.vectors(bare.state.live_rows()).tolist() == [[0.0, 0.0, 1.0, 0.0]]
+    with pytest.raises(CorpusError, match=r"no model that could embed it \(a\)"):
+        bare.upsert([{"_id": "a", "text": "a mill"}], partial=True)
     with pytest.raises(ConfigError, match="rows of an index with given vectors must be whole"):
-        bare.upsert([{"_id": "a", "price": 3}], partial=True)
+        bare.upsert([{"_id": "a", "price": 3}], vectors=[[1.0, 0.0, 0.0, 0.0]], partial=True)
 
 
 @pytest.mark.parametrize("n_shards", [None, 2])
@@ -500,6 +507,10 @@ def test_a_partial_update_clears_the_columns_that_it_names() -> None:
     with pytest.raises(CorpusError, match="with a new 'brand' has the new text"):
         clear("brand")
     assert clear("brand", text="a mill", price=2) == {"text": "a mill", "price": 2}
+    with pytest.raises(CorpusError, match="has a value of 'price', which it is to lose"):
+        clear("price", price=3)
+    with pytest.raises(ConfigError, match=r"clear names ids that no row has: b\. Leave"):
+        index.upsert([{"_id": "a"}], partial=True, clear={"a": ["price"], "b": ["price"]})
     with pytest.raises(ConfigError, match="clear needs partial=True"):
         index.upsert([row], clear={"a": ["sale"]})
     report = index.upsert([{"_id": "a", "prcie": 3}], partial=True, metadata_fields=None)
