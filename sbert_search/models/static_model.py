@@ -71,7 +71,7 @@ class StaticModel(nn.Module):
         path.mkdir(parents=True, exist_ok=True)
         state = {"embedding.weight": self.embedding.weight.detach().cpu().contiguous()}
         files.write_new(path / WEIGHTS, safetensors.torch.save(state, {"format": "pt"}))
-        files.replace_file(path / "tokenizer.json", self.tokenizer.backend.to_str().encode())
+        files.replace_file(path / "tokenizer.json", self.tokenizer.truncating_json().encode())
         write_legacy_form(path, self.describe())
 
 

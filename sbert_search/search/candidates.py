@@ -36,11 +36,13 @@ def nearest_documents(
 ) -> list[Ranking]:
     """Find the k documents whose best passage, which gives the score, is nearest to each query.
 
-    Documents with equal scores are ordered by row. Fewer than k come back only if fewer match.
+    Documents with equal scores are ordered by row. Fewer than k come back only if fewer match. With
+    the metric cosine, a vector of zeros has no direction and finds none.
     """
     n_rows, n_docs = (mask or snapshot).n_rows, (mask or snapshot).n_docs
     if 0 < n_rows == n_docs:
-        return one_row_each(*snapshot.search(queries, min(k, n_rows), mask))
+        found = one_row_each(*snapshot.search(queries, min(k, n_rows), mask))
+        return _of_directions(snapshot, queries, found)
     rankings = [_NOTHING] * len(queries)
     open_queries, fetch = np.arange(len(queries)), min(k * _FIRST_FETCH, n_rows)
     # More rows are fetched until every query has k distinct documents, or no rows are left.
@@ -54,7 +56,20 @@ def nearest_documents(
             break
         open_queries = open_queries[~complete & (rows[:, -1] >= 0)]
         fetch = min(fetch * 4, n_rows)
-    return rankings
+    return _of_directions(snapshot, queries, rankings)
+
+
+def has_direction(snapshot: Snapshot, vectors: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Tell which vectors (n, dim) can be compared by the metric: by cosine, not those of zeros."""
+    is_cosine = snapshot.settings.metric == "cosine"
+    return vectors.any(axis=1) if is_cosine else np.ones(len(vectors), bool)
+
+
+def _of_directions(
+    snapshot: Snapshot, queries: NDArray[np.float32], rankings: list[Ranking]
+) -> list[Ranking]:
+    directed = has_direction(snapshot, queries).tolist()
+    return [ranking if has else _NOTHING for ranking, has in zip(rankings, directed, strict=True)]
 
 
 def one_row_each(scores: NDArray[np.float32], rows: NDArray[np.int64]) -> list[Ranking]:
@@ -138,7 +153,9 @@ def nearest_passages(
 ) -> list[Ranking]:
     """Find the k passages nearest to each query; their rows are ``docs`` as well as ``rows``."""
     k = min(k, (mask or snapshot).n_rows)
-    return one_row_each(*snapshot.search(queries, k, mask)) if k else [_NOTHING] * len(queries)
+    if not k:
+        return [_NOTHING] * len(queries)
+    return _of_directions(snapshot, queries, one_row_each(*snapshot.search(queries, k, mask)))
 
 
 def matching_passages(
@@ -246,9 +263,11 @@ def dense_parts(
     """Return the dense parts (n,) of the fused scores of rows whose scores by the metric are known.
 
     A row whose vector is equal to that of the query, (1, dim), has 1, though the cosine of the two
-    may be rounded. A vector of zeros has the cosine 0.
+    may be rounded. A vector of zeros has the cosine 0, and as the query's gives the part 0.
     """
     settings = snapshot.settings
+    if not has_direction(snapshot, vector).all():
+        return np.zeros(len(rows))
     if settings.metric == "cosine":
         cosines = equal_as_ones(scores, settings.dtype)
     else:

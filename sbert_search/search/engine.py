@@ -278,7 +278,8 @@ class SearchEngine:
         Returns:
             Hits, best first; with ``diversity``, ``sort`` or ``group_by``, in the order that these
             give. In dense and in lexical search, documents with equal scores are in the order in
-            which they were indexed.
+            which they were indexed. A text whose vector is 0 by the metric cosine, since the model
+            knows none of its words, finds no document in dense search, and a warning is given.
 
         Raises:
             QueryError: The query is blank, has only words to exclude, or is neither a text nor a

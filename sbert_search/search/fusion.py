@@ -183,14 +183,16 @@ def limit_beyond(candidates: Candidates, settings: Fusion, n: int, *, by_cosine:
 
     ``candidates`` are the documents that a stage ranks up to n, a rank from ``settings.depth`` on.
     """
-    if np.count_nonzero(candidates.dense_ranks) < n:
-        return -np.inf  # dense search ranks every document, so there are no others
+    dense_parts = candidates.dense[candidates.dense_ranks > 0]
+    words = candidates.lexical[candidates.lexical_ranks > 0]
+    # Dense search ranks every document, or none for a query whose vector has no direction.
+    if len(dense_parts) < n and (len(dense_parts) or len(words) < n):
+        return -np.inf  # there are no others
     if settings.method == "rrf":
         return 0.0
-    words = candidates.lexical[candidates.lexical_ranks > 0]
     lexical = words.min() if len(words) >= n else 0.0
     # The order by another metric says nothing of the cosines, which are at most 1.
-    dense = candidates.dense[candidates.dense_ranks > 0].min() if by_cosine else 1.0
+    dense = dense_parts.min(initial=1.0) if by_cosine else 1.0
     return float(settings.dense_weight * dense + (1 - settings.dense_weight) * lexical)
 
 

@@ -17,6 +17,7 @@ from sbert_search.index.lexical.analyzer import NearWords
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.search.candidates import (
     candidates_of,
+    has_direction,
     lexical_ranking,
     matching_documents,
     matching_passages,
@@ -128,6 +129,7 @@ def retrieve(
     vectors = asked.vectors
     if options.mode != "lexical" and vectors is None:
         vectors = embed_queries(embedder(), texts)
+        _warn_of_zeros(snapshot, vectors, options.mode)
     demands: dict[tuple[Clause, ...], list[int]] = {}
     for i, query in enumerate(parsed):
         demands.setdefault(query.clauses, []).append(i)
@@ -315,3 +317,17 @@ def embed_queries(embedder: TextEmbedder, queries: Sequence[str]) -> NDArray[np.
         query = queries[int(np.argmin(finite))]
         raise QueryError(f"The model gives a vector that is not finite for {query[:60]!r}.")
     return vectors
+
+
+def _warn_of_zeros(snapshot: Snapshot, vectors: NDArray[np.float32], mode: str) -> None:
+    """Say that queries find nothing by their vectors, without their texts, which may be private."""
+    n = len(vectors) - np.count_nonzero(has_direction(snapshot, vectors))
+    if not n:
+        return
+    which = "the query" if len(vectors) == 1 else f"{n:,} of {len(vectors):,} queries"
+    then = "only words are compared"
+    if mode == "dense":
+        then = "dense search finds nothing"
+        if snapshot.manifest.lexical is not None:
+            then += "; the modes hybrid and lexical compare words"
+    warn(f"The model knows no word of {which}: {then}.")

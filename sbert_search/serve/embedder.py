@@ -50,6 +50,7 @@ class ServedEmbedder(DelegatingEmbedder):
     embedder: TextEmbedder  # only the thread of the queue computes with it
     limits: ServerLimits
     metrics: Metrics
+    for_queries: bool = False  # only a query model: a request must name it to get its vectors
     queue: WorkQueue[_Text] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -91,9 +91,9 @@ class Served:
 
     @property
     def models(self) -> list[ServedEmbedder | ServedReranker | ServedClassifier]:
-        """All models."""
+        """All models; query models are the last ones that embed."""
         return [
-            *self.embedders.values(),
+            *sorted(self.embedders.values(), key=lambda one: one.for_queries),
             *self.rerankers.values(),
             *self.classifiers.values(),
         ]
@@ -112,10 +112,21 @@ class Served:
         return found
 
     def embedder(self, name: str) -> ServedEmbedder:
-        """Return the embedding model with a name; without such a model, the first one."""
-        if not self.embedders:
-            raise Problem(404, "The server has no embedding model.", "model")
-        return self.embedders.get(name) or next(iter(self.embedders.values()))
+        """Return the embedding model with a name; else the first one that is no query model."""
+        if found := self.embedders.get(name) or self.first_embedder:
+            return found
+        message = "The server has no embedding model."
+        if self.embedders:
+            message = (
+                f"The server has query models only: {', '.join(self.embedders)}. Name one in the "
+                "field model, or start the server with --embed MODEL."
+            )
+        raise Problem(404, message, "model")
+
+    @property
+    def first_embedder(self) -> ServedEmbedder | None:
+        """The first embedding model that is no query model."""
+        return next((one for one in self.embedders.values() if not one.for_queries), None)
 
     def reranker(self, name: str) -> ServedReranker:
         """Return the reranker with a name; without such a reranker, the first one."""
@@ -242,7 +253,10 @@ def open_served(settings: ServeSettings) -> Served:
 
         options: EmbedderOptions = {**settings.options, "prompts": settings.prompts}
         embedder = open_embedder(model_name, **options)
-        if not any(_is_same(embedder, served) for served in embedders.values()):
+        same = [served for served in embedders.values() if _is_same(embedder, served)]
+        for served in same:
+            served.for_queries = False
+        if not same:
             shown = _free_name(model_name, embedders)
             embedders[shown] = ServedEmbedder(shown, embedder, settings.limits, metrics)
     classifiers: dict[str, ServedClassifier] = {}
@@ -381,6 +395,7 @@ def _model_of(
     """Return the model of an index; it is opened once for all indexes with this model."""
     for served in known.values():
         if not index.identity.differences(served.identity):
+            served.for_queries = False
             return served
     name = _free_name(settings.index_model or index.identity.name, known)
     embedder = _open_model(index, settings)
@@ -405,7 +420,7 @@ def _query_model_of(
         if not embedder.identity.differences(served.identity):
             return served
     shown = _free_name(embedder.identity.name, known)
-    known[shown] = ServedEmbedder(shown, embedder, settings.limits, metrics)
+    known[shown] = ServedEmbedder(shown, embedder, settings.limits, metrics, for_queries=True)
     return known[shown]
 
 

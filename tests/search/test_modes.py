@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.errors import ConfigError, NoLexicalData, QueryError
@@ -15,6 +17,7 @@ from sbert_search.index.index import Index
 from sbert_search.records import Hit, Query
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.options import Boost, Fusion, SearchKeywords, SearchMode
+from tests.models.tiny import TOKENS, tiny_static
 from tests.search.corpus import small_index
 
 
@@ -267,3 +270,49 @@ def test_a_query_longer_than_the_model_reads_is_told(
     assert "1 of 2 queries are longer than the 4 tokens" in capsys.readouterr().err
     engine.search("one two three four five six", mode="lexical")
     assert capsys.readouterr().err == ""
+
+
+SUNS = [
+    {"_id": "red", "text": "the red sun", "kind": "a"},
+    {"_id": "cat", "text": "a cat sat on the mat", "kind": "a"},
+    {"_id": "far", "text": "it ran far away and then it slept in the sun", "kind": "b"},
+    {"_id": "dog", "text": "a dog ran", "kind": "b"},
+]
+
+
+def without_sun(folder: Path, **options: Any) -> SearchEngine:
+    """Make an index whose model, a table, has a row of zeros for the word sun."""
+    table = tiny_static(folder / "table") / "model.safetensors"
+    weight = load_file(table)["embedding.weight"]
+    weight[TOKENS.index("sun")] = 0
+    save_file({"embedding.weight": weight}, table)
+    return SearchEngine(Index.build(SUNS, model=str(table.parent), out=folder / "i", **options))
+
+
+def test_a_query_without_a_vector_finds_documents_by_words_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine = without_sun(tmp_path)
+    assert engine.search("sun", mode="dense") == engine.search("+sun", mode="dense") == []
+    told = "The model knows no word of the query: dense search finds nothing; the modes hybrid and"
+    assert capsys.readouterr().err.count(told) == 2
+    assert engine.search("sun", mode="dense", group_by="kind") == []
+    assert engine.search("sun", mode="dense", group=False) == []
+    for fusion in (Fusion(), Fusion(method="rrf"), Fusion(depth=1)):
+        for more in ({}, {"min_score": 0.0}, {"group": False}, {"diversity": 0.3}):
+            hits = engine.search("sun", mode="hybrid", fusion=fusion, highlight=True, **more)
+            assert (ids(hits), hits[0].score > 0) == (["red", "far"], True), (fusion, more)
+    assert "of the query: only words are compared." in capsys.readouterr().err
+    none, some = engine.search_many(["sun", "red cat"], mode="dense")
+    assert (none, len(some)) == ([], 4)
+    assert "no word of 1 of 2 queries: dense search finds nothing" in capsys.readouterr().err
+    asked = [Query("q1", "sun"), Query("q2", "cat")]
+    assert [len(found) for found in engine.run(asked, mode="dense").values()] == [0, 4]
+
+
+def test_a_vector_of_zeros_has_dot_products(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine = without_sun(tmp_path, metric="dot")
+    assert [hit.score for hit in engine.search("sun", mode="dense")] == [0, 0, 0, 0]
+    assert "knows no word" not in capsys.readouterr().err

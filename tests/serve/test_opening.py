@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import threading
 import time
@@ -11,11 +12,19 @@ import pytest
 import torch
 
 from sbert_search.embed.arguments import EmbedderOptions
+from sbert_search.embed.embedder import Embedder
 from sbert_search.errors import ConfigError
 from sbert_search.index.index import Index
 from sbert_search.serve.access import AccessTokens
+from sbert_search.serve.problems import Problem
 from sbert_search.serve.state import ServeSettings, open_served
-from tests.models.tiny import TEXTS, tiny_bi_encoder, tiny_cross_encoder
+from tests.models.tiny import (
+    TEXTS,
+    WORDS,
+    tiny_bi_encoder,
+    tiny_cross_encoder,
+    tiny_static,
+)
 
 FP32 = EmbedderOptions(device="cpu", precision="fp32")
 
@@ -164,3 +173,35 @@ def test_an_origin_is_read_as_browsers_send_it_and_the_own_host_is_known() -> No
     expected = ["https://a.org", "https://b.org", "http://c.org", "http://d.org:443"]
     assert list(served.origins) == expected
     assert "127.0.1.1" in served.hosts
+
+
+def test_a_query_model_embeds_texts_only_where_a_request_names_it(tmp_path: Path) -> None:
+    texts = [" ".join(random.Random(n).choices(WORDS, k=6)) for n in range(20)]
+    full, near = tiny_static(tmp_path / "full"), tiny_static(tmp_path / "near", noise=0.05)
+    given, built = tmp_path / "given", tmp_path / "built"
+    Index.from_texts(texts, vectors=Embedder(full).encode(texts), out=given)
+    Index.from_texts(texts, model=str(full), out=built)
+    for path in (given, built):
+        Index.open(path).add_query_model(near)
+    of_both = {"given": given, "built": built}
+    for indexes, models, first in (
+        (of_both, (), "full"),
+        ({"given": given}, (str(full),), "full"),
+        ({"given": given}, (str(near),), "near"),
+        ({"given": given}, (), None),
+    ):
+        settings = ServeSettings(
+            indexes=indexes, models=models, query_model="fast", tokens=AccessTokens({})
+        )
+        served = open_served(settings)
+        try:
+            assert served.embedder("near").name == "near"
+            assert served.models[0].name == (first or "near")
+            if first is not None:
+                assert served.embedder("").name == served.embedder("other").name == first
+                continue
+            with pytest.raises(Problem, match="has query models only: near"):
+                served.embedder("")
+        finally:
+            for one in served.models:
+                one.queue.close()

@@ -7,7 +7,6 @@ the stored one, and nearer to it than to those of most other texts.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
@@ -68,9 +67,7 @@ def put(index: Index, name: str, record: QueryModel | None) -> None:
         manifest = writer.snapshot.manifest
         if record is not None and record.vectors != manifest.active:
             raise IndexStoreError(f"{index.path} was switched to another model; add it again.")
-        kept = {key: each for key, each in manifest.query_models.items() if key != name}
-        models = kept if record is None else {**kept, name: record}
-        writer.rewrite(lambda work: replace(work.old, query_models=models))
+        writer.rewrite(lambda work: work.old.with_query_model(name, record))
 
 
 def measured(state: Snapshot, embedder: TextEmbedder) -> QueryModel:

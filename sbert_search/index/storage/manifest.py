@@ -330,7 +330,7 @@ class Manifest:
     active: str = FIRST_SET
     vectors: Mapping[str, VectorSettings]  # by the name of the set
     postings: Mapping[str, LexicalSettings] = field(default_factory=dict)  # by the name of the set
-    query_models: Mapping[str, QueryModel] = field(default_factory=dict)
+    query_models: Mapping[str, QueryModel] = field(default_factory=dict)  # by set and name, v1/fast
     columns: Mapping[str, ColumnType] = field(default_factory=dict)
     segments: tuple[SegmentRecord, ...] = ()
     tombstones: tuple[TombstoneRecord, ...] = ()
@@ -396,7 +396,8 @@ class Manifest:
     @property
     def active_query_models(self) -> Mapping[str, QueryModel]:
         """The query models whose vectors lie in the space of the active set."""
-        return {k: m for k, m in self.query_models.items() if m.vectors == self.active}
+        models = self.query_models.items()
+        return {_bare(key): model for key, model in models if model.vectors == self.active}
 
     @property
     def pending(self) -> str | None:
@@ -411,6 +412,17 @@ class Manifest:
     def with_settings(self, settings: VectorSettings) -> Manifest:
         """Return this state with other settings of the active set of vectors."""
         return dataclasses.replace(self, vectors={**self.vectors, self.active: settings})
+
+    def with_query_model(self, name: str, model: QueryModel | None) -> Manifest:
+        """Return this state with another query model of the active set; None: without it."""
+        models = {
+            key: other
+            for key, other in self.query_models.items()
+            if other.vectors != self.active or _bare(key) != name
+        }
+        if model is not None:
+            models[f"{self.active}/{name}"] = model
+        return dataclasses.replace(self, query_models=models)
 
     def with_lexical(self, settings: LexicalSettings | None) -> Manifest:
         """Return this state with other settings of lexical search, or without it."""
@@ -460,6 +472,11 @@ class Manifest:
     def size_bytes(self) -> int:
         """Bytes of all files of this state."""
         return sum(file.size_bytes for file in self.files)
+
+
+def _bare(key: str) -> str:
+    """Return the name of a query model without its set, which keys of older indexes lack."""
+    return key.rpartition("/")[2]
 
 
 def _number(name: str) -> int:

@@ -75,7 +75,7 @@ async def info(served: Served, call: Call[None]) -> Reply:
         )
         for one in served.models
     ]
-    first = next(iter(served.embedders.values()), None)
+    first = served.first_embedder
     kind = None
     if first is not None:
         kind = ModelKind(embedding=EmbeddingKind(pooling=first.identity.pooling))

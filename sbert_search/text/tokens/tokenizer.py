@@ -65,6 +65,9 @@ class Frame(NamedTuple):
         return len(self.before) + len(self.between) + len(self.after)
 
 
+_NO_FRAME = Frame([], [], [], (0, 0, 0, 0, 0))
+
+
 @dataclass(frozen=True, slots=True)
 class EncodedPairs:
     """Pairs of texts as token ids."""
@@ -93,10 +96,18 @@ class TextTokenizer:
     """A tokenizer that truncates to ``max_len``, special tokens included, and counts what is lost.
 
     ``backend`` neither truncates nor pads. `save` copies the tokenizer files of ``folder``; if
-    there is no tokenizer.json to copy, it writes ``backend``.
+    there is no tokenizer.json to copy, it writes ``backend``. ``framed``: special tokens are put
+    around a single text; if not, pairs are not read.
     """
 
-    def __init__(self, backend: Tokenizer, max_len: int, *, folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        backend: Tokenizer,
+        max_len: int,
+        *,
+        folder: Path | None = None,
+        framed: bool = True,
+    ) -> None:
         refuse_slow_patterns(backend)
         backend.no_truncation()
         backend.no_padding()
@@ -105,9 +116,9 @@ class TextTokenizer:
         self.backend, self.max_len, self.folder = backend, max_len, folder
         self._settings = {} if folder is None else read_settings(folder)
         known = _known_text(backend)
-        self.single = _frame(backend.encode(known))
+        self.single = _frame(backend.encode(known)) if framed else _NO_FRAME
         self.pair = _frame(backend.encode(known, known))
-        if self.pair.size >= max_len:
+        if framed and self.pair.size >= max_len:
             raise ModelError(
                 f"A text may have {max_len} tokens, and a pair needs {self.pair.size} special "
                 "tokens; raise max_len, or max_seq_length in a model folder."
@@ -152,13 +163,18 @@ class TextTokenizer:
         except Exception as error:  # the library raises bare Exception
             raise ModelError(f"{path} cannot be read: {error}. Copy the model again.") from error
         limit = int((backend.truncation or {}).get("max_length", NO_LIMIT))
-        return cls(backend, limit, folder=folder).unframed(limit)
+        return cls(backend, limit, folder=folder, framed=False)
 
     def unframed(self, max_len: int = NO_LIMIT) -> TextTokenizer:
         """Return a tokenizer that puts no special tokens around a single text."""
-        tokenizer = TextTokenizer(self.backend, max_len, folder=self.folder)
-        tokenizer.single = Frame([], [], [], (0, 0, 0, 0, 0))
-        return tokenizer
+        return TextTokenizer(self.backend, max_len, folder=self.folder, framed=False)
+
+    def truncating_json(self) -> str:
+        """Return the JSON of a tokenizer.json that states the limit, as `of_static` reads it."""
+        backend = Tokenizer.from_str(self.backend.to_str())
+        if self.max_len < NO_LIMIT:
+            backend.enable_truncation(self.max_len)
+        return str(backend.to_str())
 
     @property
     def vocab_size(self) -> int:

@@ -38,6 +38,9 @@ def test_a_long_text_is_read_whole_unless_tokenizer_json_states_a_limit(tmp_path
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
     tokens = Embedder(folder).tokenize(["cat cat sat mat mat on it"])
     assert (tokens.lengths[0], tokens.lost[0]) == (5, 2)
+    limits["max_length"] = 1  # no special tokens need room
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    assert Embedder(folder).tokenize(["cat cat sat"]).lengths[0] == 1
 
 
 def test_torch_is_not_loaded(tmp_path: Path) -> None:

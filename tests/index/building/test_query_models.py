@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
@@ -155,3 +156,34 @@ def test_a_change_of_the_model_sets_the_query_models_aside(path: Path, tmp_path:
     index.migrate(str(tmp_path / "new"))
     index.drop_unused_vectors()
     assert not index.state.manifest.query_models
+
+
+def test_each_model_of_an_index_has_its_own_query_model_of_a_name(
+    path: Path, tmp_path: Path
+) -> None:
+    index, fast = Index.open(path), tiny_static(tmp_path / "fast", noise=0.3)
+    before = index.add_query_model(fast)
+    index.migrate(str(tiny_static(tmp_path / "new", seed=9)))
+    after = index.add_query_model(tmp_path / "new")
+    index.roll_back()
+    assert dict(index.query_models) == {"fast": before}
+    index.remove_query_model("fast")
+    assert not index.query_models
+    index.add_query_model(fast)
+    index.migrate(str(tmp_path / "new"))
+    assert dict(Index.open(path).query_models) == {"fast": after}
+    index.remove_query_model("fast")
+    index.roll_back()
+    assert dict(index.query_models) == {"fast": before}
+
+
+def test_a_query_model_of_an_index_without_sets_in_its_keys_is_replaced(
+    path: Path, tmp_path: Path
+) -> None:
+    index, fast = Index.open(path), tiny_static(tmp_path / "fast", noise=0.3)
+    record = index.add_query_model(fast)
+    with index.store.writer() as writer:
+        writer.rewrite(lambda work: replace(work.old, query_models={"fast": record}))
+    assert dict(Index.open(path).query_models) == {"fast": record}
+    index.add_query_model(fast)
+    assert list(index.state.manifest.query_models) == ["v1/fast"]

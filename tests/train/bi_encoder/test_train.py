@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from safetensors.numpy import load_file
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 from torch import nn
@@ -709,6 +710,26 @@ def test_a_static_model_may_have_words_of_its_own(given: dict[str, Path], tmp_pa
     made = Embedder(tmp_path / "run" / "model")
     assert made.tokenizer.vocab_size == own.vocab_size
     assert not made.tokenize(["the cat " * 99]).lost.any()
+
+
+@pytest.mark.parametrize("max_len", [2, 5])
+def test_a_static_model_truncates_as_it_did_in_training(
+    given: dict[str, Path], tmp_path: Path, max_len: int
+) -> None:
+    recipe = recipe_of(
+        given, "static", "texts", "model=static", f"teacher={given['model']}", f"max_len={max_len}"
+    )
+    train_bi_encoder(recipe, tmp_path / "run")
+    made = Embedder(tmp_path / "run" / "model")
+    text = "cat red sun the mat dog " * 20
+    tokens = made.tokenize([text])
+    assert (made.max_len, tokens.lengths[0], tokens.lost[0]) == (max_len, max_len, 120 - max_len)
+    table = load_file(tmp_path / "run" / "model" / "model.safetensors")["embedding.weight"]
+    expected = table[tokens.ids[0]].mean(axis=0)  # as a batch of the training computes it
+    expected /= np.linalg.norm(expected)
+    np.testing.assert_allclose(made.encode(text), expected, atol=1e-6)
+    theirs = SentenceTransformer(str(tmp_path / "run" / "model"), device="cpu")
+    np.testing.assert_allclose(theirs.encode(text), expected, atol=1e-6)
 
 
 def test_sentence_transformers_opens_a_static_model_and_saves_it_for_us(
