@@ -10,7 +10,7 @@ A position is the index of a vector in its segment; a row is its number in the w
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -37,7 +37,9 @@ NO_BOUND = -3.4e38  # bound before any score is known: nearly the lowest float32
 GROUP = 64  # scores in a group; the maxima of the groups give a lower bound of the k-th best score
 HALF_BITS = np.int32(-0x70002000)  # float32 bits that float16 fills: sign, 5 exponent, 10 fraction
 HALF_SCALE = np.float32(2.0**112)  # 2 to the power of the difference of exponent biases (127 - 15)
-MAX_TIES = 10_000  # largest number of rows kept beyond k because their scores nearly equal the k-th
+MAX_TIES = (
+    10_000  # rows kept beyond k, as their scores nearly equal the k-th, before all are scored
+)
 
 # A matrix product uses all cores. The threads of several products at once would spin while waiting
 # for each other, so a lock admits one product at a time. See docs/decisions.md: Up to eight
@@ -171,15 +173,18 @@ def scan(
     # the others afterwards is faster than reading only the selected rows, in random order.
     masked = selection is not None and selection.n_selected > dense * len(selection.marks)
     positions = None if selection is None or masked else selection.positions
-    candidates = _Candidates(top, queries, max_norm, metric)
+
+    def offer(query: NDArray[np.int64], at: NDArray[np.int64]) -> None:
+        at = at if positions is None else positions[at]
+        top.offer(query, rows[at], exact_scores(queries, vectors, query, at, metric))
+
+    candidates = _Candidates(top, queries, max_norm, metric, offer)
     for start, block in _blocks(vectors, positions, len(queries)):
         scores = _fast_scores(queries, block, metric)
         if masked and selection is not None:
             scores[:, selection.excluded_within(start, start + len(block))] = -np.inf
         candidates.add(start, scores)
-    query, at = candidates.finish()
-    at = at if positions is None else positions[at]
-    top.offer(query, rows[at], exact_scores(queries, vectors, query, at, metric))
+    candidates.finish()
 
 
 def exact_scores(
@@ -230,6 +235,8 @@ def _pair_scores(
 class _Candidates:
     """Pairs of a query and a scanned vector's position whose exact score may be among the best k.
 
+    ``offer`` scores pairs, given as index of the query (n,) and position (n,), and keeps the best.
+
     Each query has a floor: a lower bound of the k-th best float32 score so far, less a slack. The
     float32 scores of the best k by exact score are all at least the floor, so pairs below it are
     dropped.
@@ -243,7 +250,12 @@ class _Candidates:
     """
 
     def __init__(
-        self, top: TopK, queries: NDArray[np.float32], max_norm: float, metric: Metric
+        self,
+        top: TopK,
+        queries: NDArray[np.float32],
+        max_norm: float,
+        metric: Metric,
+        offer: Callable[[NDArray[np.int64], NDArray[np.int64]], None],
     ) -> None:
         norms = np.linalg.norm(queries.astype(np.float64), axis=1)
         floor, scale = top.scores[:, -1].astype(np.float64), norms * max_norm
@@ -251,7 +263,7 @@ class _Candidates:
             floor, scale = norms**2 - floor**2, (norms + max_norm) ** 2
         self._slack = 2.0 * (queries.shape[1] + 4) * 2.0**-24 * scale  # (n_queries,)
         self._floor = np.maximum(floor - self._slack, NO_BOUND)  # (n_queries,)
-        self._k = top.k
+        self._k, self._offer = top.k, offer
         self._kept: list[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]] = []
         self._n_kept = 0
         self._limit = 4 * len(queries) * (self._k + 64)
@@ -269,20 +281,19 @@ class _Candidates:
         if self._n_kept > self._limit:
             self._prune()
 
-    def finish(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the remaining pairs: index of the query (n,) and position (n,)."""
-        if not self._kept:
-            return np.empty(0, np.int64), np.empty(0, np.int64)
+    def finish(self) -> None:
+        """Offer the remaining pairs."""
         if len(self._kept) > 1:  # otherwise `add` used the final floors already
             self._prune()
-        ((query, at, _),) = self._kept
-        return query, at
+        for query, at, _ in self._kept:
+            self._offer(query, at)
 
     def _prune(self) -> None:
         """Raise the floors as far as the pairs kept so far allow, and drop the pairs below them.
 
         `add` sets the floors by one block; if later blocks score better and better, it would keep
-        nearly all pairs. `MAX_TIES` bounds the memory even if many vectors are equal.
+        nearly all pairs. If more than `MAX_TIES` remain, as of many vectors that are nearly equal,
+        they are offered, so that the memory is bounded.
         """
         query, at, score = (np.concatenate(part) for part in zip(*self._kept, strict=True))
         order = np.lexsort((at, -score, query))
@@ -292,9 +303,12 @@ class _Candidates:
         full = np.diff(first) >= self._k
         kth = score[first[:-1][full] + self._k - 1]
         self._floor[full] = np.maximum(self._floor[full], kth - self._slack[full])
-        keep = (score >= self._floor[query]) & (rank < self._k + MAX_TIES)
+        keep = score >= self._floor[query]
         self._kept = [(query[keep], at[keep], score[keep])]
         self._n_kept = int(keep.sum())
+        if (rank[keep] >= self._k + MAX_TIES).any():
+            self._offer(query[keep], at[keep])
+            self._kept, self._n_kept = [], 0
         self._limit = max(self._limit, 2 * self._n_kept)
 
 

@@ -76,3 +76,21 @@ def test_any_number_of_blocks_and_ties_gives_the_best_rows(monkeypatch: pytest.M
         best = np.argsort(-scores, axis=1, kind="stable")[:, :k]
         assert (top.rows[:, : best.shape[1]] == best).all()
         assert (top.rows[:, best.shape[1] :] == -1).all()
+
+
+def test_the_nearest_of_many_vectors_within_rounding_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Far from 0, float32 distances differ by more from the exact ones than from each other."""
+    monkeypatch.setattr(exact, "BLOCK_SCORES", 2000)
+    monkeypatch.setattr(exact, "MAX_TIES", 100)
+    draw = np.random.default_rng(1)
+    vectors = (300 + 0.01 * draw.normal(size=(3000, 8))).astype(np.float32)
+    at = np.array([0, 1400, 2999])
+    top = TopK.empty(3, 2)
+    max_norm = float(np.linalg.norm(vectors, axis=1).max())
+    scan(vectors[at], vectors, top, np.arange(3000), metric="euclidean", max_norm=max_norm)
+    wide = vectors.astype(np.float64)
+    distances = np.linalg.norm(wide[None] - wide[at][:, None], axis=2)
+    assert (top.rows == np.argsort(distances, axis=1, kind="stable")[:, :2]).all()
+    assert top.rows[:, 0].tolist() == at.tolist()
