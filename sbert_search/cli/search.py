@@ -160,7 +160,6 @@ def search(
     rerank_windows: int,
     answer: str | None,
     query_model: str | None,
-    model: str | None,
     allow_inexact: bool,
     as_json: bool,
     **_: object,
@@ -178,6 +177,7 @@ def search(
 
     _check_question(ctx)
     _refuse_without_hits(ctx)
+    model = _embedding_model(ctx)
     runner = ctx.with_resource(search_runner(ctx))
     if like:
         return _answer_like(ctx, path, like, unlike, runner, as_json)
@@ -248,6 +248,15 @@ def _keep_graph(engine: SearchEngine, *, quick: bool) -> None:
 
     if isinstance(engine.opened, Embedder):
         engine.opened.keep_graph()
+
+
+def _embedding_model(ctx: click.Context) -> str | None:
+    """Return the place of the index's model, which a search by a query model does not need."""
+    model: str | None = ctx.params["model"]
+    if ctx.params["query_model"] is None:
+        return model
+    refuse_typed(ctx, {"model"}, "with --query-model, which needs no other model")
+    return None
 
 
 _OF_RUNNERS = ("runner", "ray_address", "workers", "replicas", "partial", "shard_timeout_s")

@@ -914,7 +914,8 @@ class Index:
 
         Returns:
             What was recorded, with the mean ``cosine`` of its vectors of stored passages, and its
-            ``retention``: how many of the ten nearest passages of each of these it finds, too.
+            ``retention``: how many of the ten nearest passages of each of these it finds, too, of
+            fewer if there are fewer than 100; None if there are fewer than 50.
 
         Raises:
             ConfigError: The name is invalid, or the model is an object in memory.
@@ -924,7 +925,7 @@ class Index:
 
         Example:
             >>> index = Index.from_texts(["a river", "a mill"], model="hashing")
-            >>> index.add_query_model("hashing").retention
+            >>> round(index.add_query_model("hashing").cosine, 3)
             1.0
             >>> [hit.doc_id for hit in SearchEngine(index, query_model="fast").search("mill", k=1)]
             ['1']

@@ -22,7 +22,7 @@ from sbert_search.models.encoder.config import PRESETS
 from sbert_search.models.encoder.encoder import Encoder
 from sbert_search.models.heads import Dense, Normalize
 from sbert_search.models.initialization import keep_layers, linear_map
-from sbert_search.models.loading.folder import load_tokenizer, read_folder
+from sbert_search.models.loading.folder import ModelFolder, load_tokenizer, read_folder
 from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.models.static_model import SentenceModel, StaticModel
 from sbert_search.text.labelled.pairs import dissimilar_first
@@ -299,11 +299,7 @@ def open_model(recipe: BiEncoderRecipe) -> BiEncoder:
         raise ConfigError(
             f"No model to start from; set it with --set model=FOLDER_OR_NAME{or_layers}."
         )
-    if _is_preset(name):
-        model = _fresh(recipe)
-    else:
-        folder = read_folder(resolve_model(name).path)
-        model = BiEncoder.from_folder(folder)
+    model = _fresh(recipe) if _is_preset(name) else BiEncoder.from_folder(_encoder_folder(name))
     if recipe.layers is not None:
         model.encoder = keep_layers(model.encoder, recipe.layers).eval()
     model.prompts |= recipe.prompts
@@ -326,6 +322,16 @@ def open_model(recipe: BiEncoderRecipe) -> BiEncoder:
     )
     changed.require_savable()  # fails now instead of at the first checkpoint
     return changed
+
+
+def _encoder_folder(name: str | Path) -> ModelFolder:
+    folder = read_folder(resolve_model(name).path)
+    if any(module.kind == "StaticEmbedding" for module in folder.description.modules):
+        raise ConfigError(
+            f"{name} is a static model, a table without an encoder, so no training can start from "
+            "it or its layers. Set model to an encoder; model=static makes a new table."
+        )
+    return folder
 
 
 def _is_preset(model: str | Path) -> bool:
@@ -477,7 +483,11 @@ def _classes(files: Sequence[Sequence[Example]], recipe: BiEncoderRecipe) -> tup
 def _embedding_teacher(recipe: BiEncoderRecipe) -> Embedder | None:
     if recipe.teacher is None or recipe.loss.kind.teacher != "bi-encoder":
         return None
-    return Embedder(resolve_model(recipe.teacher).path, device=recipe.device)
+    path, name = resolve_model(recipe.teacher).path, next(iter(recipe.prompt_names), "")
+    teacher, given = Embedder(path, device=recipe.device), recipe.prompts.get(name)
+    if given and not teacher.description.prompts.get(name):
+        return Embedder(path, device=recipe.device, prompts={name: given})
+    return teacher
 
 
 def _with_teacher_targets(

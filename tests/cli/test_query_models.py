@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sbert_search.embed.embedder import Embedder
 from sbert_search.index.index import Index
 from tests.cli.process import sbert_search
 from tests.models.tiny import WORDS, tiny_static
@@ -31,7 +32,7 @@ def test_a_query_model_is_added_listed_used_and_removed(path: Path) -> None:
     assert added.code == 0, added.err
     shown, use = added.out.splitlines()
     assert shown.startswith(f"fast  {near} (static, fp32), 16 dimensions, sha256 ")
-    assert shown.endswith(" on passages")
+    assert shown.endswith(", retention not measured")  # nine documents are too few
     assert use.endswith("--query-model fast")
     sbert_search("index", "query-model", path, near, "--name", "again", "--quiet")
     listed = sbert_search("index", "query-model", path, "--json").records
@@ -71,11 +72,15 @@ def test_the_retention_is_measured_on_queries_and_judgements(path: Path, tmp_pat
     assert judged.code == 0, judged.err
     assert "shared of 10 hits" in judged.out
     record = Index.open(path).query_models["fast"]
-    assert (record.retention, record.measured_on) == (1, "queries")  # all nine are found
+    assert (record.retention, record.measured_on) == (None, "queries")  # all nine are found
+    Index.open(path).add([{**row, "_id": f"e{n}"} for n, row in enumerate(ROWS * 5)])
+    assert "shared of 5 hits" in sbert_search(*add).out
+    (shown,) = sbert_search("index", "query-model", path, "--json").records
+    assert (0 < shown["retention"] <= 1, shown["measured_on"]) == (True, "queries")
     (shown,) = sbert_search(*add, "--qrels", qrels, "--json").records
     record = Index.open(path).query_models["fast"]
     assert (record.retention, record.measured_on) == (shown["retention"], "judgements")
-    assert 0.5 < record.retention <= 1
+    assert 0.5 < shown["retention"] <= 1
 
 
 def test_a_model_that_cannot_be_judged_is_not_added(path: Path, tmp_path: Path) -> None:
@@ -109,3 +114,28 @@ def test_options_without_effect_are_refused(path: Path) -> None:
     for line in (["--name", "x"], ["x", "--remove"], ["x", "--qrels", path / "MANIFEST.json"]):
         done = sbert_search("index", "query-model", path, *line)
         assert (done.code, "has no effect" in done.err) == (2, True), done.err
+
+
+def test_a_search_by_a_query_model_opens_it_by_its_record(path: Path) -> None:
+    sbert_search("index", "query-model", path, path.parent / "near", "--quiet")
+    asked = ("search", path, ROWS[0]["text"], "--mode", "dense", "-k", "1", "--json")
+    asked = (*asked, "--query-model", "fast")
+    (expected,) = sbert_search(*asked).records
+    for place in ("full", "moved"):  # of the model of the index
+        (hit,) = sbert_search(*asked, env={"SBERT_SEARCH_MODEL": str(path.parent / place)}).records
+        assert hit == expected
+    refused = sbert_search(*asked, "--model", path.parent / "full")
+    assert (refused.code, "--model has no effect with --query-model" in refused.err) == (2, True)
+
+
+def test_no_queries_judge_a_model_over_given_vectors(path: Path, tmp_path: Path) -> None:
+    texts = [row["text"] for row in ROWS]
+    vectors = Embedder(path.parent / "full").encode(texts)
+    Index.from_texts(texts, vectors=vectors, out=tmp_path / "given").close()
+    queries = tmp_path / "queries.jsonl"
+    queries.write_text('{"_id": "q", "text": "cat"}\n')
+    add = ("index", "query-model", tmp_path / "given", path.parent / "near")
+    done = sbert_search(*add, "--judge", queries)
+    assert (done.code, "leave --judge out" in done.err) == (2, True), done.err
+    assert not Index.open(tmp_path / "given").query_models
+    assert sbert_search(*add).code == 0

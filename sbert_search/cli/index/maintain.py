@@ -243,10 +243,12 @@ def _model_facts(report: IndexInfo) -> dict[str, object]:
 def query_model_text(record: QueryModel) -> str:
     """Describe a query model of an index."""
     model = record.identity
+    kept = "not measured"
+    if record.retention is not None:
+        kept = f"{record.retention:.3f} on {record.measured_on}"
     return (
         f"{model['name']} ({model['engine']}, {model['precision']}), {model['dim']} dimensions, "
-        f"sha256 {str(model['weights_sha256'])[:12]}, cosine {record.cosine:.2f}, retention "
-        f"{record.retention:.3f} on {record.measured_on}"
+        f"sha256 {str(model['weights_sha256'])[:12]}, cosine {record.cosine:.2f}, retention {kept}"
     )
 
 

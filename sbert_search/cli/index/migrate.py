@@ -175,6 +175,15 @@ def _show_plan(plan: MigrationPlan, *, as_json: bool) -> None:
     )
 
 
+def _require_judgeable(index: Index) -> None:
+    """Refuse to compare a query model with the model of an index that has none."""
+    if not index.identity.is_model:
+        raise click.UsageError(
+            f"--judge searches with the model of the index, too, and {index.path} has vectors that "
+            "were given without one; leave --judge out, and stored passages are compared."
+        )
+
+
 def _require_readable(queries: Path, qrels: Path | None) -> None:
     """Refuse wrong files of queries and judgements before the work for them."""
     from sbert_search.text.labelled.retrieval import read_qrels_file, read_queries
@@ -275,6 +284,7 @@ def query_model(
         return emit(removed) if as_json else say(f"{path} has no query model {name} any more.")
     if model is not None:
         if judge is not None:
+            _require_judgeable(index)
             _require_readable(judge, qrels)
         before = index.query_models.get(name)
         index.add_query_model(model, name)
@@ -304,18 +314,20 @@ def _judge_query_model(
     If that fails, the query model of this name is again what it was before.
     """
     from sbert_search.evaluate import compare_searches
-    from sbert_search.index.building.query_models import put
+    from sbert_search.index.building.query_models import HITS, compared_hits, put
     from sbert_search.search.engine import SearchEngine
 
+    k = compared_hits(len(index))
     try:
         engines = SearchEngine(index), SearchEngine(index, query_model=name)
-        found = compare_searches(*engines, queries, qrels, mode="dense")
+        found = compare_searches(*engines, queries, qrels, k=k or HITS, mode="dense")
     except BaseException:
         put(index, name, before)
         raise
     if not as_json:
         _show_agreement(found, "model and query model")
-    record = replace(index.query_models[name], retention=found.overlap, measured_on="queries")
+    kept = found.overlap if k else None
+    record = replace(index.query_models[name], retention=kept, measured_on="queries")
     if found.judged and found.judged.first:
         share = found.judged.second / found.judged.first
         record = replace(record, retention=share, measured_on="judgements")

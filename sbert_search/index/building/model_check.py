@@ -171,7 +171,7 @@ def _open_graph(
         return None  # opening the model with torch then raises an error with the same reason
     try:
         require_graph(model)
-        options = _with_kept_prompts({"engine": "onnx"}, identity)
+        options = _with_kept_form({"engine": "onnx"}, identity)
         embedder = as_embedder(model, report=report, **options)
     except SbertSearchError as error:
         _note_torch(error)
@@ -193,7 +193,7 @@ def _note_torch(error: SbertSearchError) -> None:
 def with_kept_choices(
     model: str | Path | None, options: EmbedderOptions, settings: VectorSettings
 ) -> EmbedderOptions:
-    """Add the prompts of an index and, on a CPU, its precision and batch size in place of "auto".
+    """Add an index's prompts, dimensions and, on a CPU, precision and batch size for "auto".
 
     What "auto" measures may differ between two machines, or between two runs on a busy machine. New
     documents and queries must be embedded in the precision of the build. It is not added to options
@@ -202,7 +202,7 @@ def with_kept_choices(
     stored = ModelIdentity.from_mapping(settings.identity)
     if stored.engine not in (*_ENGINES, "static") or str(model).startswith("hashing"):
         return options
-    kept = _with_kept_prompts(options, stored)
+    kept = _with_kept_form(options, stored)
     if stored.engine == "static" or options.get("engine", "native") != "native":
         return kept
     from sbert_search.base.device import computes_on_cpu  # torch loads here
@@ -216,12 +216,17 @@ def with_kept_choices(
     return kept
 
 
-def _with_kept_prompts(options: EmbedderOptions, stored: ModelIdentity) -> EmbedderOptions:
-    """Add the prompts of an index, which its user may have given in place of the model's own."""
+def _with_kept_form(options: EmbedderOptions, stored: ModelIdentity) -> EmbedderOptions:
+    """Add the prompts and dimensions of an index, which its user may have given.
+
+    A model with more dimensions is cut to those of the index; its hashes tell whether it is the
+    same.
+    """
     prompts = {"query": "", "document": "", **stored.prompts}
     default = prompts.pop("", "")
     prompts |= options.get("prompts") or {}
-    kept: EmbedderOptions = {**options, "prompts": prompts}
+    dim = options.get("truncate_dim") or stored.dim
+    kept: EmbedderOptions = {**options, "prompts": prompts, "truncate_dim": dim}
     if default and not options.get("default_prompt_name"):
         names = [name for name, text in prompts.items() if text == default]
         kept["default_prompt_name"] = names[0] if names else None

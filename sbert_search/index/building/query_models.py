@@ -31,6 +31,7 @@ FEWEST = 8  # texts; with fewer, another space could pass by chance
 MIN_COSINE = 0.25  # mean, of the vectors of a text by both models
 MIN_FOUND = 0.5  # share of the texts whose own stored vector is in the nearest tenth of all
 HITS = 10
+FEWEST_FOUND = 50  # texts; with fewer, too large a share of them would be a hit by chance
 POOR = 0.5  # retention below which a warning is given
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}")
 
@@ -52,7 +53,7 @@ def add(
     index.require_finished()
     index.refresh()
     record = measured(index.state, as_embedder(model, **options))
-    if record.retention < POOR:
+    if record.retention is not None and record.retention < POOR:
         warn(
             f"{name} is in the space of the index, but finds only {record.retention:.0%} of the "
             "nearest texts that the index's model finds. Train it longer or on more texts."
@@ -100,12 +101,21 @@ def measured(state: Snapshot, embedder: TextEmbedder) -> QueryModel:
             "model, for instance by the recipe distill."
         )
     by_both = [similarity(made, stored, manifest.settings.metric) for made in (stored, given)]
+    k = compared_hits(len(texts))
     return QueryModel(
         vectors=manifest.active,
         identity=stored_identity(embedder),
         cosine=cosine,
-        retention=_shared_hits(*by_both),
+        retention=_shared_hits(*by_both, k) if k else None,
     )
+
+
+def compared_hits(n_texts: int) -> int:
+    """Return how many first hits show what a model finds; 0: there are too few texts to show it.
+
+    At most a tenth of the texts are hits, so few of them are hits of both models by chance.
+    """
+    return min(HITS, n_texts // 10) if n_texts >= FEWEST_FOUND else 0
 
 
 def _sample(state: Snapshot) -> tuple[list[str], NDArray[np.float32]]:
@@ -123,10 +133,10 @@ def _sample(state: Snapshot) -> tuple[list[str], NDArray[np.float32]]:
     return [texts[i] for i in kept], vectors[kept]
 
 
-def _shared_hits(first: NDArray[np.float32], second: NDArray[np.float32]) -> float:
-    """Return which share of the best other texts two matrices of scores, (n, n), have in common."""
-    n, tops = min(HITS, len(first) - 1), []
+def _shared_hits(first: NDArray[np.float32], second: NDArray[np.float32], k: int) -> float:
+    """Return which share of the k best other texts two matrices of scores, (n, n), both have."""
+    tops = []
     for scores in (first, second):
         np.fill_diagonal(scores, -np.inf)
-        tops.append(np.argsort(-scores, axis=1, kind="stable")[:, :n].tolist())
-    return float(np.mean([len({*a} & {*b}) / n for a, b in zip(*tops, strict=True)]))
+        tops.append(np.argsort(-scores, axis=1, kind="stable")[:, :k].tolist())
+    return float(np.mean([len({*a} & {*b}) / k for a, b in zip(*tops, strict=True)]))

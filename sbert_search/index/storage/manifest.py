@@ -125,7 +125,7 @@ class QueryModel:
         identity: Hashes and settings of the model, a JSON object.
         cosine: Mean cosine of its vectors of stored passages with those of the set.
         retention: Quality of dense search as a share of that of the set's own model: by nDCG@10
-            over judgements, or by the share of the ten first hits that both find.
+            over judgements, or by the share of the first hits that both find; None: not measured.
         measured_on: What the retention was measured on.
 
     Example:
@@ -137,7 +137,7 @@ class QueryModel:
     vectors: str
     identity: Mapping[str, object]
     cosine: float = 0.0
-    retention: float = 0.0
+    retention: float | None = None
     measured_on: Literal["judgements", "queries", "passages"] = "passages"
 
 

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.numpy import load_file, save_file
 from sentence_transformers import SentenceTransformer
 
 from sbert_search.embed.embedder import Embedder
 from sbert_search.errors import ConfigError, IndexStoreError, ModelError, ModelMismatch
+from sbert_search.index.building.query_models import compared_hits
 from sbert_search.index.index import Index
 from sbert_search.search.engine import SearchEngine
 from tests.models.tiny import WORDS, tiny_static
@@ -41,6 +43,7 @@ def test_a_model_of_the_same_space_answers_queries(tmp_path: Path, n_shards: int
     fast = tiny_static(tmp_path / "fast", noise=0.3)
     record = index.add_query_model(fast)
     assert 0.9 < record.cosine < 1
+    assert record.retention is not None
     assert 0.5 < record.retention < 1
     assert record.measured_on == "passages"
     again = Index.open(tmp_path / "i")
@@ -72,6 +75,7 @@ def test_a_poor_model_of_the_same_space_is_warned_of(
     Index.open(path).add_query_model(tiny_static(tmp_path / "fast", noise=0.3))
     assert "finds only" not in capsys.readouterr().err
     record = Index.open(path).add_query_model(tiny_static(tmp_path / "poor", noise=1.5), "poor")
+    assert record.retention is not None
     told = f"poor is in the space of the index, but finds only {record.retention:.0%} of the"
     assert told in capsys.readouterr().err
 
@@ -187,3 +191,33 @@ def test_a_query_model_of_an_index_without_sets_in_its_keys_is_replaced(
     assert dict(Index.open(path).query_models) == {"fast": record}
     index.add_query_model(fast)
     assert list(index.state.manifest.query_models) == ["v1/fast"]
+
+
+def test_the_retention_is_not_measured_by_too_few_texts(path: Path, tmp_path: Path) -> None:
+    index, fast = Index.open(path), tiny_static(tmp_path / "fast", noise=0.3)
+    n_check = len(index.state.settings.self_check.texts)
+    index.delete([str(n) for n in range(50 - n_check, 60)])  # 50 texts are left
+    assert index.add_query_model(tiny_static(tmp_path / "poor", noise=0.8)).retention not in (1, 0)
+    index.delete(["0"])
+    assert index.add_query_model(fast).retention is None
+    assert Index.open(path).query_models["fast"].retention is None
+
+
+def test_the_first_hits_are_a_tenth_of_the_texts() -> None:
+    assert [compared_hits(n) for n in (2, 49, 50, 99, 100, 5000)] == [0, 0, 5, 9, 10, 10]
+
+
+def test_vectors_cut_to_fewer_dimensions_are_cut_again(path: Path, tmp_path: Path) -> None:
+    wide = tiny_static(tmp_path / "wide", dim=32)
+    table = load_file(wide / "model.safetensors")["embedding.weight"]
+    table[:, :16] = load_file(tmp_path / "full" / "model.safetensors")["embedding.weight"]
+    save_file({"embedding.weight": table}, wide / "model.safetensors")
+    Index.open(path).add_query_model(wide, "wide", truncate_dim=16)
+    cut = Index.from_texts(TEXTS, model=str(wide), truncate_dim=16, out=tmp_path / "cut")
+    cut.add([{"_id": "new", "text": "the red sun"}])
+    for engine in (SearchEngine(path, query_model="wide"), SearchEngine(tmp_path / "cut")):
+        (hit,) = engine.search(TEXTS[7], k=1, mode="dense")
+        assert (hit.doc_id, hit.score) == ("7", pytest.approx(1))
+    tiny_static(tmp_path / "other", dim=32, seed=5)
+    with pytest.raises(ModelMismatch, match=r"was built with .* is another model"):
+        SearchEngine(tmp_path / "cut", tmp_path / "other").search("cat", mode="dense")

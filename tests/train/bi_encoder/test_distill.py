@@ -26,7 +26,7 @@ from sbert_search.models.initialization import keep_layers, linear_map
 from sbert_search.train.bi_encoder import BiEncoderRecipe, open_model, train_bi_encoder
 from sbert_search.train.loop.log import read_log
 from sbert_search.train.recipe import load_recipe
-from tests.models.tiny import TEXTS, TOKENS, WORDS, tiny_encoder, tiny_tokenizer
+from tests.models.tiny import TEXTS, TOKENS, WORDS, tiny_encoder, tiny_static, tiny_tokenizer
 from tests.train.small import unlike
 
 ROOT = Path(__file__).parents[3]
@@ -230,6 +230,12 @@ def test_vectors_of_a_teacher_are_cached_by_its_identity(
     assert n_embedded("more", f"data.train={tmp_path / 'more.txt'}") == 1
     assert n_embedded("prompt", "prompt_names=['query']") == n_texts
     assert all(tokens.prompt == "the cat " for tokens in embedded)
+    of_run = "prompt_names=['short']"  # which the teacher lacks
+    assert n_embedded("short", 'prompts={short="a "}', of_run) == n_texts
+    assert all(tokens.prompt == "a " for tokens in embedded)
+    assert n_embedded("again", 'prompts={short="a "}', of_run, "seed=1") == 0
+    assert n_embedded("longer", 'prompts={short="a cat "}', of_run) == n_texts
+    assert n_embedded("own", 'prompts={query="a "}', "prompt_names=['query']") == 0
     changed = BiEncoder.load(given / "teacher")
     with torch.no_grad():
         changed.encoder.embeddings.word.weight[5] += 1
@@ -264,3 +270,10 @@ def test_a_killed_distillation_ends_in_the_same_bits(given: Path, tmp_path: Path
 def test_a_model_or_layers_are_needed(given: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"it with .*model=.*, or layers=2 to start with layers"):
         train_bi_encoder(recipe_of(given), tmp_path)
+
+
+def test_no_training_starts_from_a_table(given: Path, tmp_path: Path) -> None:
+    table = tiny_static(tmp_path / "table")
+    for settings in ([f"model={table}"], [f"teacher={table}", "layers=1"]):
+        with pytest.raises(ConfigError, match=r"table is a static model, .* model=static makes"):
+            train_bi_encoder(recipe_of(given, *settings), tmp_path / "run")
