@@ -182,14 +182,11 @@ def _spread(
         edges = [low, *edges]
     starts = [*(bisect_left(numbers, edge, key=distinct.of_number) for edge in edges), len(numbers)]
     edges = [*edges, end]
-    return (
-        low,
-        high,
-        tuple(
-            FacetRange(edges[i], edges[i + 1], int(counts[present[start:stop]].sum()))
-            for i, (start, stop) in enumerate(pairwise(starts))
-        ),
+    ranges = (
+        FacetRange(edges[i], edges[i + 1], int(counts[present[start:stop]].sum()))
+        for i, (start, stop) in enumerate(pairwise(starts))
     )
+    return low, high, tuple(ranges)
 
 
 def _equal_edges(distinct: DistinctValues, numbers: list[float], n: int) -> list[Any]:

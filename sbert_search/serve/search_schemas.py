@@ -243,7 +243,7 @@ class FacetRange(Struct, kw_only=True):
     Attributes:
         low: The lowest value of the range.
         high: The end of the range, which belongs to the next range; in the last range, the highest
-            value.
+            value, or ``low`` if it is empty.
         count: Number of documents with a value in the range.
     """
 
