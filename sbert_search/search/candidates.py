@@ -61,8 +61,8 @@ def nearest_documents(
 
 def has_direction(snapshot: Snapshot, vectors: NDArray[np.float32]) -> NDArray[np.bool_]:
     """Tell which vectors (n, dim) can be compared by the metric: by cosine, not those of zeros."""
-    is_cosine = snapshot.settings.metric == "cosine"
-    return vectors.any(axis=1) if is_cosine else np.ones(len(vectors), bool)
+    found = np.ones(len(vectors), bool)
+    return np.any(vectors, axis=1, out=found) if snapshot.settings.metric == "cosine" else found
 
 
 def _of_directions(

@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,7 @@ from sbert_search.search.words import (
 from sbert_search.text.column_types import parse_value
 
 _ORDERED = ("int64", "float64", "date", "timestamp")
+_Edges: TypeAlias = list[Any]  # numbers, dates or times
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +165,7 @@ def _spread(
     present: NDArray[np.int64],
     counts: NDArray[np.int64],
     n: int,
-    borders: list[Any],
+    borders: _Edges,
 ) -> tuple[Ordered | None, Ordered | None, tuple[FacetRange, ...]]:
     """Return the lowest value, the highest value, and the documents of each range of values.
 
@@ -189,7 +190,7 @@ def _spread(
     return low, high, tuple(ranges)
 
 
-def _equal_edges(distinct: DistinctValues, numbers: list[float], n: int) -> list[Any]:
+def _equal_edges(distinct: DistinctValues, numbers: list[float], n: int) -> _Edges:
     """Return the lower ends of n equally wide ranges of ascending numbers."""
     low, high = numbers[0], numbers[-1]
     if isinstance(low, int) and isinstance(high, int):

@@ -253,9 +253,9 @@ def open_served(settings: ServeSettings) -> Served:
 
         options: EmbedderOptions = {**settings.options, "prompts": settings.prompts}
         embedder = open_embedder(model_name, **options)
-        same = [served for served in embedders.values() if _is_same(embedder, served)]
-        for served in same:
-            served.for_queries = False
+        same = [one for one in embedders.values() if _is_same(embedder, one)]
+        for one in same:
+            one.for_queries = False
         if not same:
             shown = _free_name(model_name, embedders)
             embedders[shown] = ServedEmbedder(shown, embedder, settings.limits, metrics)

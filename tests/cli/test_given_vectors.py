@@ -32,9 +32,11 @@ def test_an_array_file_gives_the_vectors(given: tuple[Path, Path], tmp_path: Pat
     assert "model       none; the vectors were given" in sbert_search("index", "info", out).out
     (added,) = sbert_search("index", "add", out, rows, "--vectors", vectors, "--json").records
     assert added["duplicate"] == 3
-    refused = sbert_search("index", "add", out, rows)
+    new = write_jsonl(tmp_path / "new.jsonl", [{"_id": "new", "text": "moon"}])
+    refused = sbert_search("index", "add", out, new)
     assert refused.code == 1
-    assert "give `vectors` with the documents that you add" in refused.err
+    assert "new.jsonl:1: the text or title is new, but the index has no model" in refused.err
+    assert "Give vectors with the documents" in refused.err
 
 
 def test_a_file_gives_the_vector_of_a_query(given: tuple[Path, Path], tmp_path: Path) -> None:

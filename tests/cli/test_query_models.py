@@ -118,8 +118,8 @@ def test_options_without_effect_are_refused(path: Path) -> None:
 
 def test_a_search_by_a_query_model_opens_it_by_its_record(path: Path) -> None:
     sbert_search("index", "query-model", path, path.parent / "near", "--quiet")
-    asked = ("search", path, ROWS[0]["text"], "--mode", "dense", "-k", "1", "--json")
-    asked = (*asked, "--query-model", "fast")
+    search = ("search", path, ROWS[0]["text"], "--mode", "dense", "-k", "1", "--json")
+    asked = (*search, "--query-model", "fast")
     (expected,) = sbert_search(*asked).records
     for place in ("full", "moved"):  # of the model of the index
         (hit,) = sbert_search(*asked, env={"SBERT_SEARCH_MODEL": str(path.parent / place)}).records

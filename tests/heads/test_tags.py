@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from datasets import ClassLabel, Dataset, Features, List, Value
 
 from sbert_search.errors import CorpusError
 from sbert_search.heads.labelled_spans import read_tagged_tokens
@@ -24,6 +25,15 @@ in IN O
 """
 BIO = [("B-org", "O", "B-person", "I-person"), ("O",)]
 BILOU = [("U-org", "O", "B-person", "L-person"), ("O",)]
+
+
+def test_tags_have_the_names_of_their_numbers(tmp_path: Path) -> None:
+    names = ClassLabel(names=["O", "B-PER"])
+    features = Features({"tokens": List(Value("string")), "ner_tags": List(names)})
+    rows = {"tokens": [["Ann", "ran"], ["Rye"]], "ner_tags": [[1, 0], [0]]}
+    Dataset.from_dict(rows, features=features).to_parquet(tmp_path / "a.parquet")
+    found = read_tagged_tokens(tmp_path / "a.parquet")
+    assert [each.tags for each in found] == [("B-PER", "O"), ("O",)]
 
 
 def test_columns_and_rows_hold_the_same_sentences(tmp_path: Path) -> None:

@@ -11,12 +11,9 @@ from datasets import ClassLabel, Features, List, Value
 from sbert_search import Index, SearchEngine
 from sbert_search.errors import CorpusError
 from sbert_search.evaluate import evaluate
-from sbert_search.heads.labelled_spans import read_tagged_tokens
 from sbert_search.text.labelled.pairs import read_pairs, read_triplets
 from sbert_search.text.labelled.texts import read_labelled_texts
 from sbert_search.train.data.examples import DataConfig, read_examples
-
-TAGS = ["O", "B-PER"]
 
 
 @pytest.fixture
@@ -77,14 +74,6 @@ def test_labelled_texts_have_the_names_and_no_text_without_a_class(
     dataset.to_parquet(tmp_path / "all.parquet")
     with pytest.raises(CorpusError, match="3: 'label' must be the name of a class"):
         read_labelled_texts(tmp_path / "all.parquet")
-
-
-def test_tags_have_the_names_of_their_numbers(tmp_path: Path) -> None:
-    features = Features({"tokens": List(Value("string")), "ner_tags": List(ClassLabel(names=TAGS))})
-    rows = {"tokens": [["Ann", "ran"], ["Rye"]], "ner_tags": [[1, 0], [0]]}
-    datasets.Dataset.from_dict(rows, features=features).to_parquet(tmp_path / "a.parquet")
-    found = read_tagged_tokens(tmp_path / "a.parquet")
-    assert [each.tags for each in found] == [("B-PER", "O"), ("O",)]
 
 
 @pytest.fixture

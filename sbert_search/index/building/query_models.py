@@ -100,13 +100,13 @@ def measured(state: Snapshot, embedder: TextEmbedder) -> QueryModel:
             f"tenth ({MIN_FOUND:.0%} is needed). A query model learns the vectors of the index's "
             "model, for instance by the recipe distill."
         )
-    by_both = [similarity(made, stored, manifest.settings.metric) for made in (stored, given)]
+    by_both = (similarity(made, stored, manifest.settings.metric) for made in (stored, given))
     k = compared_hits(len(texts))
     return QueryModel(
         vectors=manifest.active,
         identity=stored_identity(embedder),
         cosine=cosine,
-        retention=_shared_hits(*by_both, k) if k else None,
+        retention=_shared_hits(k, *by_both) if k else None,
     )
 
 
@@ -133,10 +133,10 @@ def _sample(state: Snapshot) -> tuple[list[str], NDArray[np.float32]]:
     return [texts[i] for i in kept], vectors[kept]
 
 
-def _shared_hits(first: NDArray[np.float32], second: NDArray[np.float32], k: int) -> float:
+def _shared_hits(k: int, *by_model: NDArray[np.float32]) -> float:
     """Return which share of the k best other texts two matrices of scores, (n, n), both have."""
     tops = []
-    for scores in (first, second):
+    for scores in by_model:
         np.fill_diagonal(scores, -np.inf)
         tops.append(np.argsort(-scores, axis=1, kind="stable")[:, :k].tolist())
     return float(np.mean([len({*a} & {*b}) / k for a, b in zip(*tops, strict=True)]))

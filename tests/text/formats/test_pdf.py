@@ -442,4 +442,4 @@ def test_the_version_of_the_extraction_is_raised_with_what_is_extracted(tmp_path
     (tmp_path / "e.pdf").write_bytes(make_pdf(["iden-) Tj 0 -14 Td (tifier"], "untitled"))
     found = [(d.title, d.text, d.metadata.get("tags")) for d in read_all(tmp_path)[0]]
     digest = xxhash.xxh3_64_hexdigest(repr(found).encode())
-    assert (files._EXTRACTION, digest) == (7, "be593cbd05bae5e2"), found
+    assert (files._EXTRACTION, digest) == (8, "be593cbd05bae5e2"), found
