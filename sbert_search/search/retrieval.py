@@ -71,7 +71,7 @@ class _Search(NamedTuple):
     required: bool  # whether documents must have words
 
     def by_words(self, queries: Sequence[str], n: int) -> list[Ranking]:
-        """Rank by BM25, which ignores stop words; documents that have required ones follow."""
+        """Rank by BM25; then come documents of the mask that match by required stop words only."""
         found = matching_documents(self.snapshot, queries, n, self.mask, self.near)
         if self.mask is None or not self.required:
             return found
@@ -81,7 +81,7 @@ class _Search(NamedTuple):
 
     @property
     def needs_word(self) -> bool:
-        """Whether hybrid search leaves out documents without a word of the query."""
+        """Whether hybrid search drops documents that have no word of the query."""
         return bool(self.options.sort) and not self.required
 
     def fused(self, candidates: Candidates) -> Ranking:

@@ -125,7 +125,7 @@ class Served:
 
     @property
     def first_embedder(self) -> ServedEmbedder | None:
-        """The first embedding model that is no query model."""
+        """The first embedding model; query models do not count."""
         return next((one for one in self.embedders.values() if not one.for_queries), None)
 
     def reranker(self, name: str) -> ServedReranker:

@@ -102,11 +102,8 @@ def run(
     )
     for name in first.counts:
         counts = [f"{n:,}" if (n := each.counts[name]) else "none" for each in evaluations]
-        if len({*counts}) > 1:
-            counts = [f"{n} in {path.name}" for n, path in zip(counts, runs, strict=True)]
-        else:
-            del counts[1:]
-        say(f"{name}: {', '.join(counts)}")
+        of_runs = [f"{n} in {path.name}" for n, path in zip(counts, runs, strict=True)]
+        say(f"{name}: {counts[0] if len({*counts}) == 1 else ', '.join(of_runs)}")
     for path, comparison in zip(runs[1:], comparisons, strict=True):
         say(f"{path.name} (second) beside {runs[0].name} (first), {comparison}")
 

@@ -217,10 +217,9 @@ def with_kept_choices(
 
 
 def _with_kept_form(options: EmbedderOptions, stored: ModelIdentity) -> EmbedderOptions:
-    """Add the prompts and dimensions of an index, which its user may have given.
+    """Add the prompts and the number of dimensions with which an index was built.
 
-    A model with more dimensions is cut to those of the index; its hashes tell whether it is the
-    same.
+    A wider model is truncated to it; that it is the same model is checked later, by its hashes.
     """
     prompts = {"query": "", "document": "", **stored.prompts}
     default = prompts.pop("", "")

@@ -111,7 +111,7 @@ def measured(state: Snapshot, embedder: TextEmbedder) -> QueryModel:
 
 
 def compared_hits(n_texts: int) -> int:
-    """Return how many first hits show what a model finds; 0: there are too few texts to show it.
+    """Return the k for which two models' first k hits are compared; 0: the texts are too few.
 
     At most a tenth of the texts are hits, so few of them are hits of both models by chance.
     """

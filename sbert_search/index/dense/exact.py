@@ -37,9 +37,7 @@ NO_BOUND = -3.4e38  # bound before any score is known: nearly the lowest float32
 GROUP = 64  # scores in a group; the maxima of the groups give a lower bound of the k-th best score
 HALF_BITS = np.int32(-0x70002000)  # float32 bits that float16 fills: sign, 5 exponent, 10 fraction
 HALF_SCALE = np.float32(2.0**112)  # 2 to the power of the difference of exponent biases (127 - 15)
-MAX_TIES = (
-    10_000  # rows kept beyond k, as their scores nearly equal the k-th, before all are scored
-)
+MAX_TIES = 10_000  # rows with nearly the k-th score that are kept before they are scored exactly
 
 # A matrix product uses all cores. The threads of several products at once would spin while waiting
 # for each other, so a lock admits one product at a time. See docs/decisions.md: Up to eight

@@ -414,7 +414,7 @@ class Manifest:
         return dataclasses.replace(self, vectors={**self.vectors, self.active: settings})
 
     def with_query_model(self, name: str, model: QueryModel | None) -> Manifest:
-        """Return this state with another query model of the active set; None: without it."""
+        """Return a copy in which a query model of the active set is replaced; None removes it."""
         models = {
             key: other
             for key, other in self.query_models.items()

@@ -179,8 +179,8 @@ def _rows(
             continue
         source = f"{place}:row {at}"
         if header is None:
-            years = (_value(cell) if isinstance(cell, float) else cell for cell in cells)
-            header = header_of([str(name) for name in years], source)
+            names = (_value(cell) if isinstance(cell, float) else cell for cell in cells)
+            header = header_of([*map(str, names)], source)
             continue
         values = dict(zip(header, map(_value, cells), strict=False))
         yield RawRow(source, next(numbers), values)

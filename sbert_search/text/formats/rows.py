@@ -90,7 +90,7 @@ class RawRow:
         return str(self.values["text"])
 
     def named(self, columns: Iterable[str], no_class: str | None = None) -> Mapping[str, object]:
-        """Return the values, with the names of classes in these columns; ``no_class`` for -1."""
+        """Return the values, in ``columns`` class names for numbers, and ``no_class`` for -1."""
         known = self.classes or {}
         named = {n: _named(self.values.get(n), known[n], no_class) for n in columns if n in known}
         return {**self.values, **named} if named else self.values

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sbert_search.errors import CorpusError
-from sbert_search.text.labelled.pairs import read_pairs
+from sbert_search.text.labelled.pairs import dissimilar_first, read_pairs
 from sbert_search.text.labelled.records import TextPair
 
 ROW = '{"sentence1": "a", "sentence2": "b", "score": %s}\n'
@@ -90,3 +90,19 @@ def test_real_pairs() -> None:
     pairs = read_pairs(Path(data) / "stsb" / "test.jsonl.gz", score_range=(0, 5))
     assert len(pairs) == 1379
     assert len(read_pairs(Path(data) / "mrpc" / "dev.jsonl.gz")) == 500
+
+
+@pytest.mark.parametrize(
+    ("labels", "ordered"),
+    [
+        ("duplicate not_duplicate", ("not_duplicate", "duplicate")),
+        ("entailment contradiction", ("contradiction", "entailment")),
+        ("1 0 1", ("0", "1")),
+        ("match other", ()),  # which of them is unclear
+        ("no neutral", ()),
+        ("0 1 2", ()),
+        ("yes", ()),
+    ],
+)
+def test_the_label_of_dissimilar_pairs_is_the_first(labels: str, ordered: tuple[str, ...]) -> None:
+    assert dissimilar_first(labels.split()) == ordered
