@@ -324,6 +324,7 @@ def _write_recipes(place: Path) -> None:
             settings = (
                 f'device = "cpu"\n{head}[budget]\nsteps = 1\n[data]\ntrain = "{data[name]}"\n'
             )
+            settings += "held_out = 0.5\n" if name == "pretrain" else ""  # few texts, some masked
             settings += f"[{tables}" if tables else ""
         (place / f"{name}.toml").write_text(settings)
 
