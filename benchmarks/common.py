@@ -136,6 +136,13 @@ def rate(count: int, work: Callable[[], object]) -> float:
     return count / seconds(work)
 
 
+def processor_rate(count: int, work: Callable[[], object]) -> float:
+    """Call a function that processes ``count`` units; return the units per processor second."""
+    start = time.process_time()
+    work()
+    return count / (time.process_time() - start)
+
+
 def seconds(work: Callable[[], object]) -> float:
     """Call a function and return its wall time in seconds."""
     start = time.perf_counter()

@@ -38,7 +38,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain, islice, product
 from pathlib import Path
-from timeit import repeat
+from timeit import timeit
 from typing import Any
 
 import torch
@@ -289,12 +289,13 @@ def measure(options: Namespace) -> dict[str, Any]:
 def scores(options: Namespace, model: Path, part: str) -> dict[str, float]:
     """Score a model by STS and by retrieval; count its parameters and its texts per second."""
     texts = held_out(options.data, 1000)
+    parts = [texts[start::4] for start in range(4)]  # a table is faster on texts that it knows
     embedder = Embedder(model, device="cpu", precision="fp32")
-    seconds = sorted(repeat(partial(embedder.encode, texts), number=1, repeat=4))
+    seconds = sorted(timeit(partial(embedder.encode, part), number=1) for part in parts)
     weights = (load_file(path) for path in model.rglob("*.safetensors"))
     found: dict[str, float] = {
         "parameters": sum(tensor.numel() for each in weights for tensor in each.values()),
-        "texts/s": len(texts) / seconds[1],
+        "texts/s": len(parts[0]) / seconds[1],
     }
     task, search = find_task("retrieval", options.collection), SearchOptions(mode="dense")
     if part == "dev" and options.collection == "scifact":

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,6 +48,7 @@ _STATED = {
 }
 
 NO_LIMIT = 1 << 30  # tokens; more than any text has
+_KNOWN_CHARS = 1 << 19  # of words that are kept with their ids, about 20 MiB
 Ids = list[int]
 
 
@@ -114,6 +116,11 @@ class TextTokenizer:
         if backend.post_processor is None and backend.token_to_id("[CLS]") is not None:
             backend.post_processor = bert_template(backend)
         self.backend, self.max_len, self.folder = backend, max_len, folder
+        # A table is so fast that most of its time would go into tokenising the same words again.
+        self._known_words: dict[str, Ids] | None = (
+            {} if not framed and _splits_at_blanks(backend) else None
+        )
+        self._known_chars = 0
         self._settings = {} if folder is None else read_settings(folder)
         known = _known_text(backend)
         self.single = _frame(backend.encode(known)) if framed else _NO_FRAME
@@ -307,9 +314,31 @@ class TextTokenizer:
 
     def _ids(self, texts: Sequence[str]) -> list[Ids]:
         try:
-            encodings = self.backend.encode_batch_fast(list(texts), add_special_tokens=False)
+            if self._known_words is None or not all(isinstance(text, str) for text in texts):
+                return self._new_ids(texts)
+            return self._ids_by_words(texts, self._known_words)
         except (TypeError, UnicodeEncodeError) as error:
             raise _bad_text(texts, error) from error
+
+    def _ids_by_words(self, texts: Sequence[str], known: dict[str, Ids]) -> list[Ids]:
+        """Tokenise the words of texts that are not known; the first ones are remembered."""
+        split = [text.split(" ") for text in texts]
+        distinct = set().union(*split)
+        ids_of = {word: known[word] for word in distinct if word in known}
+        if new := list(distinct.difference(ids_of)):
+            # As one text, since each text has a fixed cost.
+            encoding = self.backend.encode(new, is_pretokenized=True, add_special_tokens=False)
+            found: list[Ids] = [[] for _ in new]
+            for token, word in zip(encoding.ids, encoding.word_ids, strict=True):
+                found[word].append(token)
+            ids_of.update(zip(new, found, strict=True))
+            if self._known_chars < _KNOWN_CHARS:
+                self._known_chars += sum(map(len, new))
+                known.update(zip(new, found, strict=True))
+        return [list(chain.from_iterable(map(ids_of.__getitem__, words))) for words in split]
+
+    def _new_ids(self, texts: Sequence[str]) -> list[Ids]:
+        encodings = self.backend.encode_batch_fast(list(texts), add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
 
 
@@ -344,6 +373,14 @@ def _apply_settings(backend: Tokenizer, settings: Mapping[str, object]) -> None:
             if known and getattr(part, name, value) != value:
                 setattr(part, name, value)
                 setattr(backend, place, part)
+
+
+def _splits_at_blanks(backend: Tokenizer) -> bool:
+    """Whether the tokens of a text are those of its parts between single blanks, one by one."""
+    by_character = isinstance(backend.normalizer, normalizers.BertNormalizer)
+    by_word = isinstance(backend.pre_tokenizer, pre_tokenizers.BertPreTokenizer)
+    added = backend.get_added_tokens_decoder().values()
+    return by_character and by_word and not any(" " in token.content for token in added)
 
 
 def _longest_first(first: int, second: int, room: int) -> tuple[int, int]:

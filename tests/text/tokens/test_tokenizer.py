@@ -2,6 +2,7 @@ import json
 import shutil
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -11,6 +12,7 @@ from transformers import AutoTokenizer, BertTokenizer
 
 from sbert_search.errors import CorpusError, ModelError
 from sbert_search.models.loading.resolve import resolve_model
+from sbert_search.text.tokens import tokenizer
 from sbert_search.text.tokens.tokenizer import TextTokenizer
 from tests.models.tiny import TEXTS, tiny_tokenizer
 
@@ -54,6 +56,30 @@ def test_a_vocabulary_alone_gives_the_tokenizer_of_bert(
     bare: TextTokenizer, minilm: TextTokenizer, texts: list[str]
 ) -> None:
     assert bare.encode(texts)[0] == minilm.encode(texts)[0]
+
+
+@given(
+    st.lists(
+        st.text(st.characters() | st.sampled_from("  abİ\u0301.\n[MASK]東"), max_size=30)
+        | st.sampled_from(MANY),
+        max_size=4,
+    )
+)
+@SHARED
+def test_words_that_are_remembered_have_the_ids_of_whole_texts(
+    minilm: TextTokenizer, texts: list[str]
+) -> None:
+    unframed = minilm.unframed()
+    expected = [minilm.backend.encode(text, add_special_tokens=False).ids for text in texts]
+    with patch.object(tokenizer, "_KNOWN_CHARS", 9):  # forgets them now and then
+        assert [unframed.encode(texts)[0] for _ in range(3)] == [expected] * 3
+
+
+def test_an_added_token_with_a_blank_is_seen_in_whole_texts(tmp_path: Path) -> None:
+    backend = tiny_tokenizer(tmp_path).backend
+    backend.add_tokens(["the cat"])
+    ids, _ = TextTokenizer(backend, 64).unframed().encode(["the cat", "the cat"])
+    assert ids == [[backend.token_to_id("the cat")]] * 2
 
 
 @pytest.mark.parametrize("lower", [True, False])
@@ -198,14 +224,16 @@ def test_special_tokens_with_the_names_of_roberta_survive_saving(
     assert (theirs.mask_token, theirs.unk_token) == ("<mask>", "<unk>")
 
 
+@pytest.mark.parametrize("framed", [True, False])
 @pytest.mark.parametrize("bad", ["cat \ud800", None, 3])
-def test_what_is_no_text_is_named(minilm: TextTokenizer, bad: str) -> None:
+def test_what_is_no_text_is_named(minilm: TextTokenizer, bad: str, framed: bool) -> None:
+    reader = minilm if framed else minilm.unframed()
     with pytest.raises(
         CorpusError, match=r"surrogate at character 4|None is not a string|3 is not"
     ):
-        minilm.encode(["fine", bad])
+        reader.encode(["fine", bad])
     with pytest.raises(CorpusError, match=r"surrogate|None is not a string|3 is not"):
-        minilm.encode(["long " * 100_000, bad])
+        reader.encode(["long " * 100_000, bad])
 
 
 @pytest.mark.parametrize("bad", ["a \ud800 b", None, 3])
