@@ -24,6 +24,7 @@ from sbert_search.records import Qrels, Query, Run
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.options import SearchKeywords, SearchOptions
 from sbert_search.search.rerankers import Reranker
+from sbert_search.text.fields import find_field
 from sbert_search.text.labelled.pairs import COLUMNS, rows_file
 from sbert_search.text.labelled.retrieval import read_qrels_file, read_queries, read_run
 from sbert_search.text.sources import classify, field_names
@@ -107,7 +108,7 @@ def _kind_of(path: Path) -> Kind:
     if path.is_dir():
         return "retrieval"
     names = field_names(classify(path)) or []
-    found = (k for part, k in _KIND_OF_COLUMN.items() if not {*names}.isdisjoint(COLUMNS[part]))
+    found = (kind for part, kind in _KIND_OF_COLUMN.items() if find_field(COLUMNS[part], names))
     return next(found, "retrieval")
 
 

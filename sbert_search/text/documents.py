@@ -32,6 +32,7 @@ from sbert_search.text.fields import (
     FieldNames,
     Roles,
     RowParts,
+    find_field,
     is_blank,
     late_id_field,
     row_parts,
@@ -374,7 +375,7 @@ class CorpusReader:
 
     def _roles(self, file: SourceFile, names: list[str]) -> Roles:
         texts = [name for name in self.fields.texts or TEXT_FIELDS if name != self.fields.id]
-        lacks_text = not any(name in names for name in texts)
+        lacks_text = find_field(texts, names) is None
         own = names
         if self._partial:
             names = [*names, *self.fields.texts, *filter(None, [self.fields.title])]

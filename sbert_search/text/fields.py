@@ -34,7 +34,8 @@ class FieldNames:
 
     Attributes:
         id: Field that holds the id. None: the first existing one of ``_id``, ``id``, ``doc_id``,
-            ``docid``. A code that users search for can be named as text, too.
+            ``docid``. If no field has one of the usual names, ``ID`` counts, too, as ``Title`` and
+            ``Text`` do. A code that users search for can be named as text, too.
         text: Field of the text, or several, which are joined by a blank line. They are joined in
             this order, and a missing one is left out. None: the first existing one of ``text``,
             ``contents``, ``content``, ``body``, ``passage``, ``document``, ``sentence``.
@@ -93,7 +94,7 @@ class FieldNames:
                 ("title", (_TITLE_FIELD,)),
             )
             if (name := getattr(self, role)) == getattr(stored, role)
-            and name in known
+            and find_field(known, [name] if isinstance(name, str) else []) is not None
             and name not in names
         }
         return replace(self, **absent)
@@ -123,7 +124,7 @@ class FieldNames:
                 raise CorpusError(f"{shown}: {unknown_name(field, field, names, f'{role} field')}")
         taken = {self.id, *self.texts, self.title, self.vector}
         free = [name for name in names if name not in taken]
-        text = self.texts or tuple(filter(None, [_first(TEXT_FIELDS, free)]))
+        text = self.texts or tuple(filter(None, [find_field(TEXT_FIELDS, free)]))
         if not text and not has_vectors:
             remedy = remedy or if_offered(
                 "--text-field",
@@ -137,9 +138,11 @@ class FieldNames:
                 f"{shown}: no text field among {', '.join(map(repr, names))}. {remedy}"
             )
         return Roles(
-            id=self.id or _first(_ID_FIELDS, free),
+            id=self.id or find_field(_ID_FIELDS, free),
             text=text or tuple(name for name in TEXT_FIELDS if name not in taken)[:1],
-            title=self.title or (None if _TITLE_FIELD in taken else _TITLE_FIELD),
+            title=self.title
+            or find_field([_TITLE_FIELD], free)
+            or (None if _TITLE_FIELD in taken else _TITLE_FIELD),
             vector=self.vector,
             needs_text=not has_vectors,
         )
@@ -209,11 +212,17 @@ def row_parts(row: RawRow, roles: Roles, file_name: str) -> RowParts:
 def late_id_field(names: Iterable[str], roles: Roles) -> str | None:
     """Return the first of `_ID_FIELDS` that is among the names and has no other role, or None."""
     taken = (*roles.text, roles.title, roles.vector)
-    return _first(_ID_FIELDS, [name for name in names if name not in taken])
+    return find_field(_ID_FIELDS, [name for name in names if name not in taken])
 
 
-def _first(candidates: Iterable[str], names: list[str]) -> str | None:
-    return next((name for name in candidates if name in names), None)
+def find_field(known: Iterable[str], names: Iterable[str]) -> str | None:
+    """Return the first known field that is among the names; if none is, the first in other case.
+
+    Known names are in lower case.
+    """
+    own = list(names)
+    places = {name: name for name in own}, {name.lower(): name for name in own}
+    return next((place[name] for place in places for name in known if name in place), None)
 
 
 def is_blank(values: Mapping[str, object], name: str) -> bool:

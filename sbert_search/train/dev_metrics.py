@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.evaluate.metrics.correlation import GoldScores
 from sbert_search.models.static_model import SentenceModel
+from sbert_search.text.fields import find_field
 from sbert_search.text.labelled.pairs import COLUMNS
 from sbert_search.text.sources import classify, field_names
 from sbert_search.train.bi_encoder_losses import BINARY, LossConfig, Siamese, pair_logits
@@ -85,8 +86,7 @@ class _Task:
 
 def _task(path: Path, data: DataConfig, loss: LossConfig) -> _Task:
     fields = field_names(classify(path)) or []
-    scores = [data.columns.score] if data.columns.score else COLUMNS["score"]
-    if any(name in fields for name in scores):
+    if (data.columns.score or find_field(COLUMNS["score"], fields)) in fields:
         return _Task("spearman", "pairs", "score", _spearman)
     if loss.kind.teacher == "bi-encoder" and data.form == "texts":
         return _Task("cosine", "texts", "nothing", _teacher_cosine)

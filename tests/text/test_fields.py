@@ -93,6 +93,19 @@ def test_an_id_named_like_a_text_leaves_rows_with_vectors_without_a_text(tmp_pat
         read(path, fields=FieldNames(id="text"))
 
 
+def test_fields_are_detected_in_other_case_if_none_has_the_usual_name(tmp_path: Path) -> None:
+    rows = [{"ID": "a", "Title": "A mill", "Text": "by the river", "Year": 1900}]
+    (document,) = read(lines(tmp_path / "a.jsonl", rows))
+    assert (document.doc_id, document.title, document.text) == ("a", "A mill", "by the river")
+    assert document.metadata == {"Year": 1900}
+    rows = [
+        {"ID": "7", "doc_id": "b", "TEXT": "never", "body": "the moon", "title": "", "Title": 3}
+    ]
+    (document,) = read(lines(tmp_path / "b.jsonl", rows))
+    assert (document.doc_id, document.title, document.text) == ("b", "", "the moon")
+    assert document.metadata == {"ID": "7", "TEXT": "never", "Title": 3}
+
+
 def test_fields_that_are_all_blank_make_a_bad_row(tmp_path: Path) -> None:
     path = lines(tmp_path / "p.jsonl", [*PAPERS, {"id": "d", "abstract": " ", "body": "\n"}])
     with pytest.raises(CorpusError, match=r"p\.jsonl:4: .* 'title', 'abstract' and 'body' are all"):

@@ -16,7 +16,7 @@ from sbert_search.index.storage.columns import PREFIX
 from sbert_search.index.storage.segments import Segment
 from sbert_search.records import Document
 from sbert_search.text.documents import CorpusReader, Unread
-from sbert_search.text.fields import DOCUMENT_FIELDS, TEXT_FIELDS, FieldNames
+from sbert_search.text.fields import DOCUMENT_FIELDS, TEXT_FIELDS, FieldNames, find_field
 
 
 def warn_of_other_texts(reader: CorpusReader, kept: FieldNames) -> None:
@@ -25,7 +25,7 @@ def warn_of_other_texts(reader: CorpusReader, kept: FieldNames) -> None:
         return
     for names, read in reader.text_fields:
         free = [name for name in names if name not in (kept.id, kept.title, kept.vector)]
-        built = kept.texts or tuple([name for name in TEXT_FIELDS if name in free][:1])
+        built = kept.texts or tuple(filter(None, [find_field(TEXT_FIELDS, free)]))
         if built and read != built and any(name in names for name in read):
             ours, theirs = (", ".join(map(repr, fields)) for fields in (read, built))
             warn(

@@ -16,6 +16,7 @@ from pathlib import Path
 from sbert_search.base.files import replace_file
 from sbert_search.config import unknown_name
 from sbert_search.errors import CorpusError
+from sbert_search.text.fields import find_field
 from sbert_search.text.formats.files import Reading
 from sbert_search.text.formats.rows import BadRow, RawRow, check_text, map_rows
 from sbert_search.text.labelled.records import TextGroup, TextPair, Triplet
@@ -97,15 +98,14 @@ def find_columns(
     """Choose the column of each part of a record, such as the score of a pair.
 
     This is the column that the user ``named``. Without a name, it is the first of the ``known``
-    names of the part that is a column of the file and was not named for another part. If a
-    ``needed`` part has none, `MissingColumnError` is raised.
+    names of the part that is a column of the file, in whatever case, and was not named for another
+    part. If a ``needed`` part has none, `MissingColumnError` is raised.
     """
     columns, taken = {}, {*named.values()}
     for part, name in named.items():
         if name is not None and name not in names:
             raise CorpusError(f"{shown}: {unknown_name(name, name, names, f'{part} column')}")
-        usual = (own for own in known[part] if own in names and own not in taken)
-        column = name or next(usual, None)
+        column = name or find_field(known[part], [own for own in names if own not in taken])
         if column is not None:
             columns[part] = column
         elif part in needed:
@@ -185,7 +185,7 @@ _TRIPLET_COLUMNS = {
 }
 """Default column names of the parts of a triplet, in order of preference."""
 
-_NEGATIVE = re.compile(r"(hard_)?negatives?(_?\d+)?|contradiction")
+_NEGATIVE = re.compile(r"(hard_)?negatives?(_?\d+)?|contradiction", re.IGNORECASE)
 NO_LABEL = "-"  # the label of a pair on which annotators did not agree, as in SNLI
 _UNRELATED = {
     NO_LABEL,
@@ -241,8 +241,9 @@ def read_triplets(
         if not (others or allow_pairs):
             raise BadRow(f"no text in {', '.join(map(repr, negatives))}")
         if not others:
-            values = row.named(COLUMNS["label"], NO_LABEL)
-            _require_positive(values, (*COLUMNS["score"], *COLUMNS["label"]))
+            known = (*COLUMNS["score"], *COLUMNS["label"])
+            stated = [name for name in row.values if name.lower() in known]
+            _require_positive(row.named(stated, NO_LABEL), stated)
         first, second = (text_of(row.values, columns[part]) for part in _TRIPLET_COLUMNS)
         return Triplet(first, second, tuple(others), row.source)
 

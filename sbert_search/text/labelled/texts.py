@@ -103,8 +103,9 @@ def class_indices(rows: Sequence[LabelledText], labels: Sequence[str]) -> list[l
 
 def _require_single(values: Mapping[str, object], taken: Collection[str]) -> None:
     """Refuse a row with a second text if no column for it was found in the first rows."""
-    for name in COLUMNS["text2"]:
-        if name not in taken and values.get(name) is not None:
+    for name in values:
+        usual = name.lower() in COLUMNS["text2"]
+        if usual and name not in taken and values[name] is not None:
             reason = f"{name!r} is a second text, which the first rows do not have"
             raise BadRow(reason, values[name])
 

@@ -16,6 +16,7 @@ from sbert_search.declared import Bounds, check
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.records import Document
 from sbert_search.text.documents import CorpusReader, FieldNames
+from sbert_search.text.fields import find_field
 from sbert_search.text.labelled.pairs import (
     COLUMNS,
     MissingColumnError,
@@ -188,7 +189,7 @@ def _require_column(path: Path, data: DataConfig, target: TargetKind) -> None:
     names = field_names(classify(path))
     if target == "nothing" or names is None or getattr(data.columns, target) is not None:
         return
-    if not set(COLUMNS[target]) & set(names):
+    if find_field(COLUMNS[target], names) is None:
         raise CorpusError(
             f"{path}: the loss needs a {target}, but there is no such column among "
             f"{', '.join(names)}. Name it with data.columns.{target}, or use a loss.name without a "

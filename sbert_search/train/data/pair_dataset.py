@@ -18,6 +18,7 @@ from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.logit_losses import ordered_pairs
 from sbert_search.models.sequence_classifier import CrossEncoder
+from sbert_search.text.fields import find_field
 from sbert_search.text.labelled.candidates import Candidates, judged_candidates, labelled_candidates
 from sbert_search.text.labelled.pairs import COLUMNS, MissingColumnError
 from sbert_search.text.labelled.retrieval import fold_case_and_space
@@ -109,10 +110,11 @@ def read_rows(
 def _refuse_grades(path: Path, data: DataConfig) -> None:
     """Refuse a file with grades where all pairs would be read as relevant."""
     names = [] if data.form != "pairs" else field_names(classify(path)) or []
-    known = (data.columns.label,) if data.columns.label else COLUMNS["label"]
-    if graded := [name for name in known if name in names]:
+    label = data.columns.label
+    graded = find_field(COLUMNS["label"], names) if label is None else label
+    if graded in names:
         raise CorpusError(
-            f"{path}: it has grades, in the column {graded[0]!r}, but with mining.negatives every "
+            f"{path}: it has grades, in the column {graded!r}, but with mining.negatives every "
             "pair counts as relevant. Set mining.negatives=0 to learn from the grades, or give a "
             "file of the relevant pairs without that column."
         )
