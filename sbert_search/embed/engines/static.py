@@ -81,7 +81,8 @@ class StaticEngine:
                 rows = rows * self._factors[ids[start:end], None].astype(np.float32)
             np.add.reduce(rows, axis=0, dtype=np.float32, out=sums[row])
             start = end
-        vectors = self._after(sums / np.maximum(lengths, 1, dtype=np.float32)[:, None])
+        sums /= np.maximum(lengths, 1)[:, None]
+        vectors = self._after(sums)
         return lambda: vectors
 
     def _after(self, vectors: Vectors) -> Vectors:

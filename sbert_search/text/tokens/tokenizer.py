@@ -330,7 +330,8 @@ class TextTokenizer:
             encoding = self.backend.encode(new, is_pretokenized=True, add_special_tokens=False)
             found: list[Ids] = [[] for _ in new]
             for token, word in zip(encoding.ids, encoding.word_ids, strict=True):
-                found[word].append(token)
+                if word is not None:  # special tokens alone have no word
+                    found[word].append(token)
             ids_of.update(zip(new, found, strict=True))
             if self._known_chars < _KNOWN_CHARS:
                 self._known_chars += sum(map(len, new))
