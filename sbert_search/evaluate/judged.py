@@ -126,7 +126,12 @@ def _searched(
     measured = partial(evaluate_retrieval, task, data=Path(), search=search, seed=seed)
     if not isinstance(system, SearchEngine):
         return measured(as_embedder(system))
-    return measured(system.embedder, index=system.index, reranker=system.reranker)
+    return measured(
+        system.embedder,
+        index=system.index,
+        reranker=system.reranker,
+        query_model=system.query_model,
+    )
 
 
 def evaluate_run(
@@ -254,6 +259,8 @@ def compare_searches(
             f"None of the {len(asked):,} queries, such as {asked[0].query_id!r}, is judged in "
             f"{qrels}; name the judgements of these queries."
         )
+    ids = {query.query_id for query in asked}
+    grades = {query_id: own for query_id, own in grades.items() if query_id in ids}
     depth = max(k, _JUDGED_DEPTH) if grades else k
     runs = [engine.run(asked, depth, **keywords) for engine in (first, second)]
     tops = [{key: list(islice(hits, k)) for key, hits in run.items()} for run in runs]
@@ -271,11 +278,17 @@ def compare_searches(
     return SearchAgreement(
         queries=len(asked),
         k=k,
-        overlap=_mean([len({*a} & {*b}) / max(1, len(a), len(b)) for a, b in pairs]),
+        overlap=_mean([_overlap(*pair) for pair in pairs]),
         same_first=_mean([a[:1] == b[:1] for a, b in pairs]),
         rank_correlation=_mean(correlations) if correlations else None,
         judged=judged,
     )
+
+
+def _overlap(first: Sequence[str], second: Sequence[str]) -> float:
+    """Return the share of the hits that two searches have in common: 1 if both find nothing."""
+    most = max(len(first), len(second))
+    return len({*first} & {*second}) / most if most else 1.0
 
 
 def _rank_correlation(first: Sequence[str], second: Sequence[str]) -> float | None:

@@ -101,6 +101,7 @@ def evaluate_retrieval(
     index: Path | Index | None = None,
     search: SearchOptions | None = None,
     reranker: PairScorer | None = None,
+    query_model: str | None = None,
     seed: int = 0,
     encoding: str | None = None,
 ) -> Evaluation:
@@ -116,7 +117,8 @@ def evaluate_retrieval(
 
     ``index`` None: an index with exact search is built in a temporary folder. ``task.depth`` is the
     number of documents found for a query. The reranker gets the first ``search.rerank_depth`` of
-    them, which stay before the others. ``encoding`` is that of pairs and queries.
+    them, which stay before the others. ``query_model`` names one of the index that embeds the
+    queries; ``embedder`` is then that model. ``encoding`` is that of pairs and queries.
     """
     score_run({}, {}, [task.main_metric])  # an unknown metric is refused before the work
     search = search or SearchOptions()
@@ -149,7 +151,8 @@ def evaluate_retrieval(
         ignore = task.ignore_identical_ids if search.group_by is None else False
         own = own_documents(opened, queries, qrels, ignore)
         tracker.lap("index")
-        engine = SearchEngine(opened, embedder)
+        model = embedder if query_model is None else None
+        engine = SearchEngine(opened, model, query_model=query_model)
         found = engine.run(queries, task.depth + bool(own), options=search)
         # The documents that the reranker gets are those that it gets in a search.
         first = 0 if reranker is None else depth
@@ -157,7 +160,7 @@ def evaluate_retrieval(
         tracker.lap("search")
         if reranker is not None:
             more = min(depth + bool(own), MAX_RERANK_DEPTH)
-            reranking = SearchEngine(opened, embedder, reranker)
+            reranking = SearchEngine(opened, model, reranker, query_model=query_model)
             reranked = reranking.run(queries, more, options=replace(search, rerank_depth=more))
             run = _put_first(reranked, run, depth)
             tracker.lap("rerank")

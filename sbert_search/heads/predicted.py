@@ -23,6 +23,7 @@ from sbert_search.heads.predictor import Predictor, Text
 from sbert_search.heads.results import Prediction, TaskName
 from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.records import Document, MetadataValue
+from sbert_search.tag_schemes import OUTSIDE
 from sbert_search.text.column_types import ColumnType
 from sbert_search.text.documents import ReadBatch, Survey
 from sbert_search.text.formats.rows import BadRow, Reject, RejectLog, check_text
@@ -346,7 +347,10 @@ class PredictedColumns:
                     own.pop(name, None)  # a value of the source would stay if nothing is found
                 lists: dict[str, list[str]] = {}
                 for entity in found.entities:
-                    for name in (column, by_kind[entity.label]):
+                    if entity.label == OUTSIDE:  # of tags that mark no entities
+                        continue
+                    kind = entity.label if entity.label in by_kind else _kind(entity.label)
+                    for name in (column, by_kind[kind]):
                         lists.setdefault(name, []).append(entity.text)
                 own.update({name: list(dict.fromkeys(items)) for name, items in lists.items()})
         return [
@@ -364,5 +368,9 @@ def _type_of(predictor: Predictor) -> ColumnType:
 
 def _columns_by_kind(column: str, predictor: Predictor) -> dict[str, str]:
     """Return the column of each entity type, such as ``{"person": "names_person"}``."""
-    kinds = {label.partition("-")[2] or label for label in predictor.labels if label != "O"}
+    kinds = {_kind(label) for label in predictor.labels if label != OUTSIDE}
     return {kind: f"{column}_{_NO_NAME.sub('_', kind)}" for kind in sorted(kinds)}
+
+
+def _kind(tag: str) -> str:
+    return tag.partition("-")[2] or tag

@@ -27,6 +27,7 @@ class Window:
     start: int  # index in ids of the first token of the context
     # characters in the context of each of its tokens here; end exclusive
     offsets: list[tuple[int, int]]
+    first: int = 0  # index of the first of these tokens among all of the context
 
 
 def encode_windows(
@@ -60,6 +61,7 @@ def encode_windows(
                 [kind for kind, ids in zip(frame.types, parts, strict=True) for _ in ids],
                 sum(map(len, parts[:3])),
                 offsets[start : start + room],
+                start,
             )
         )
         start += step
@@ -228,10 +230,14 @@ def entities_of(model: TokenClassifier, text: TaggingText) -> TextEntities:
     If the labels of the model do not mark entities, each word is returned with its tag.
     """
     tagged = tags_of_words(model, text)
-    tags = [tag for tag, _ in tagged]
-    spans = [Entity(tag, n, n + 1) for n, tag in enumerate(tags)]
+    spans = [Entity(tag, n, n + 1) for n, (tag, _) in enumerate(tagged)]
     if model.scheme is not None:
-        spans = entities(tags, model.scheme)
+        # Words without a token are left out, as in training; an entity may go on behind one.
+        known = np.flatnonzero(text.known).tolist()
+        spans = [
+            Entity(kind, known[first], known[last - 1] + 1)
+            for kind, first, last in entities([tagged[n][0] for n in known], model.scheme)
+        ]
     return TextEntities(
         tuple(
             TextEntity(
@@ -291,27 +297,34 @@ def best_answer(
         return TextAnswer("", 0, 0, 1.0, 0.0)  # the text has no tokens
     score, number, first, last = max(found)
     margin = score - null
-    chance = _chance(tables, score, null, model.temperature)
+    every = _of_all_tokens(asked.windows, tables)
+    chance = _chance(every, score, null, model.temperature)
     offsets = asked.windows[-number].offsets
     start, end = offsets[first][0], offsets[last][1]
     answer = asked.text[start:end].rstrip()  # tokens may begin or end with a blank
     end = start + len(answer)
     answer = answer.lstrip()
     if -margin > threshold or not answer:
-        return TextAnswer("", 0, 0, _chance(tables, null, null, model.temperature), margin)
+        return TextAnswer("", 0, 0, _chance(every, null, null, model.temperature), margin)
     return TextAnswer(answer, end - len(answer), end, chance, margin)
 
 
-def _chance(tables: Sequence[Vectors], score: float, null: float, temperature: float) -> float:
+def _of_all_tokens(windows: Sequence[Window], tables: Sequence[Vectors]) -> Floats:
+    """Return the logits of all tokens of a text, (tokens, 2): the highest of those in windows."""
+    found = np.full((max(w.first + len(w.offsets) for w in windows), 2), -np.inf)
+    for window, table in zip(windows, tables, strict=True):
+        own = found[window.first : window.first + len(window.offsets)]
+        np.maximum(own, table[1:], out=own)
+    return found
+
+
+def _chance(logits: Floats, score: float, null: float, temperature: float) -> float:
     """Return the probability of a span: that of its start times that of its end.
 
-    Both are softmax probabilities over the tokens of all windows and "no answer", which counts as
-    one more start and one more end, each with the logit ``null / 2``.
+    Both are softmax probabilities over the tokens of the text and "no answer", which counts as one
+    more start and one more end, each with the logit ``null / 2``.
     """
-    logs = 0.0
-    for column in (0, 1):
-        own = np.concatenate([table[1:, column] for table in tables]).astype(np.float64)
-        logs += _log_sum(np.append(own, null / 2) / temperature)
+    logs = sum(_log_sum(np.append(own, null / 2) / temperature) for own in logits.T)
     return float(np.exp(score / temperature - logs))
 
 

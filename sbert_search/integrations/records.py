@@ -117,9 +117,7 @@ class Conditions(ColumnConditions):
 
     def kind(self, column: str) -> ColumnType | None:
         """Return the type of a column; None: no document has it."""
-        if column == "title" and column not in self._columns:
-            return "string"
-        return self._columns.get(column)
+        return self._columns.get(column, "string" if column in _OWN else None)
 
     def name(self, column: str) -> str:
         """Return the quoted name of a column, with ``meta.`` if it is also a name of the index."""
@@ -133,6 +131,8 @@ class Conditions(ColumnConditions):
 
     def is_null(self, column: str) -> str:
         """Match documents without a value in a column."""
+        if column == "title" and column not in self._columns:
+            return super().compares(column, "=", "")  # the index's own is never NULL
         return super().is_null(column) if self.kind(column) else self.always
 
     def is_in(self, column: str, values: Iterable[object]) -> str:

@@ -149,7 +149,7 @@ class SearchEngine:
                 f"{reader!r} cannot read hits: it has no method answer. Pass Predictor(MODEL)."
             )
         self.reranker, self.reader, self.runner = reranker, reader, runner
-        self._model, self._query_model = embedder, query_model
+        self._model, self.query_model = embedder, query_model
         self._turns = Turns(usable_cores())  # more threads than cores would not search faster
         self._threads = Threads(usable_cores())
         self._model_options: CheckedOptions = {"allow_inexact": allow_inexact, **options}
@@ -167,7 +167,7 @@ class SearchEngine:
             SearchEngine,
             reader=self.reader,
             runner=self.runner,
-            query_model=self._query_model,
+            query_model=self.query_model,
             **self._model_options,
         )
         return again, (self.index, self._model, self.reranker)
@@ -210,7 +210,7 @@ class SearchEngine:
                 allow_inexact=allow_inexact,
                 quick=quick,
                 named=False,
-                query_model=self._query_model,
+                query_model=self.query_model,
             )
             # Searches of the state before a migration may still run; older models are closed.
             kept = list(self._models.items())[-1:]
@@ -222,11 +222,11 @@ class SearchEngine:
 
         A model that was given opened stays in use, even if its name gets another query model.
         """
-        if self._query_model is None or self._has_embedder:
+        if self.query_model is None or self._has_embedder:
             return state.settings.digest
         from sbert_search.index.building.model_check import query_settings
 
-        return query_settings(state, self._query_model).digest
+        return query_settings(state, self.query_model).digest
 
     def refresh(self) -> bool:
         """Move to the newest committed state of the index; return whether there was a newer one."""
@@ -246,7 +246,7 @@ class SearchEngine:
         """
         if (limit := memory.limit()) is not None:
             memory.require(WORK_BYTES + limit // 8, "A search")
-            if self.index.identity.is_model or self._query_model is not None:
+            if self.index.identity.is_model or self.query_model is not None:
                 self.load_model()
             memory.require(WORK_BYTES + limit // 8, "A search")
 
@@ -610,7 +610,7 @@ class SearchEngine:
         needs_text = "A reader" if self.reader else needs_text
         snapshot = self._state()
         checked, options = checked_queries(
-            snapshot, queries, vectors, options, needs_text, has_model=self._query_model is not None
+            snapshot, queries, vectors, options, needs_text, has_model=self.query_model is not None
         )
         # With given vectors, the model is not opened only to choose sentences.
         may_embed = vectors is None or self._has_embedder
@@ -632,7 +632,7 @@ class SearchEngine:
     ) -> Iterator[dict[str, float]]:
         snapshot = self._state()
         checked, options = checked_queries(
-            snapshot, queries, vectors, options, has_model=self._query_model is not None
+            snapshot, queries, vectors, options, has_model=self.query_model is not None
         )
         budget = memory.limit() if self.reranker else None  # only a reranker reads texts
         for asked in query_blocks(snapshot, checked, options, RESULTS_AT_ONCE):

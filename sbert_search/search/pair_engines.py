@@ -97,7 +97,7 @@ class NativePairEngine(PackedEngine):
 
     def use_logits(self) -> None:
         """From now on, return logits as scores, without an activation function."""
-        self.model.activation = nn.Identity()
+        self.model.activation, self.model.temperature = nn.Identity(), 1.0
 
     @property
     def has_sigmoid(self) -> bool:

@@ -55,7 +55,7 @@ def dev_evaluator(
     """
     task = _task(path, data, loss)
     labels = classes if task.target == "label" else ()
-    reading = replace(data, form=task.form, limit=None, labels=labels)
+    reading = replace(data, form=task.form, limit=None, labels=labels, split=data.dev_split)
     examples = read_examples(path, reading, task.target)
     if task.name == "found":
         examples = _positive_pairs(path, examples, data, labels)

@@ -139,7 +139,8 @@ def fine_tune(
     train, held = _split(rows, held_out)
     files = {name: folder / DATA / f"{name}.jsonl" for name in ("train", "held-out")}
     budget = any(setting.startswith("budget") for setting in chosen)
-    overrides = [*_defaults(train, files["train"], has_budget=budget), *chosen]
+    defaults = _defaults(train, files["train"], batch_size, has_budget=budget)
+    overrides = [*defaults, *chosen]
     recipe = load_recipe(BiEncoderRecipe, "bi-encoder", RECIPE, overrides)
     # The files of both parts have the usual names of columns.
     recipe = replace(recipe, data=replace(recipe.data, columns=ColumnNames()))
@@ -175,7 +176,9 @@ def _split(pairs: Sequence[Triplet], share: float) -> tuple[list[Triplet], list[
     return parts
 
 
-def _defaults(train: Sequence[Triplet], file: Path, *, has_budget: bool) -> list[str]:
+def _defaults(
+    train: Sequence[Triplet], file: Path, batch_size: int | None, *, has_budget: bool
+) -> list[str]:
     """Return the settings that follow from the pairs; the caller's own settings replace them."""
     with_negatives = sum(bool(pair.negatives) for pair in train)
     if 0 < with_negatives < len(train):
@@ -188,7 +191,7 @@ def _defaults(train: Sequence[Triplet], file: Path, *, has_budget: bool) -> list
     if with_negatives:
         found += ["data.form=triplets", "mining.negatives=0"]
     if len(train) < _STEPS * _BATCH:
-        steps = min(_STEPS, math.ceil(_MOST_EPOCHS * len(train) / _BATCH))
+        steps = min(_STEPS, math.ceil(_MOST_EPOCHS * len(train) / (batch_size or _BATCH)))
         found += [] if has_budget else [f"budget.steps={steps}"]
         found += named_settings({"batch_size": _BATCH})
     return found

@@ -71,6 +71,19 @@ def test_negatives_are_documents_that_do_not_answer() -> None:
     assert evaluate("hashing", [row]).per_item["MRR@10"] == {"1": 0.5}
 
 
+def test_searches_are_compared_by_the_queries_that_are_asked(tmp_path: Path) -> None:
+    engine = SearchEngine(Index.from_texts(["a river mill", "a loaf"], model="hashing"))
+    best = engine.search("river mill", k=1)[0].doc_id
+    judged = tmp_path / "qrels.tsv"
+    lines = [f"{query}\t{best}\t1\n" for query in ("asked", "other", "third")]
+    judged.write_text("query-id\tcorpus-id\tscore\n" + "".join(lines))
+    found = compare_searches(engine, engine, [Query("asked", "river mill")], judged)
+    assert found.judged is not None
+    assert (found.judged.first, len(found.judged.changes)) == (1.0, 1)
+    empty = compare_searches(engine, engine, [Query("1", "zzz")], mode="lexical")
+    assert (empty.overlap, empty.same_first) == (1.0, 1.0)
+
+
 def test_a_query_that_is_a_document_too_does_not_find_itself() -> None:
     rows = [
         {"anchor": "old mills by the river", "positive": "a mill by a river"},

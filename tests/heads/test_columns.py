@@ -12,6 +12,7 @@ from sbert_search.errors import ConfigError, ModelMismatch
 from sbert_search.heads.predicted import PredictedColumns
 from sbert_search.heads.predictor import Predictor
 from sbert_search.index.index import Index
+from sbert_search.records import Document
 from sbert_search.search.engine import SearchEngine
 from tests.cli.process import sbert_search
 from tests.models.tiny import WORDS, tiny_classifier, tiny_tagger
@@ -90,6 +91,27 @@ def test_the_command_builds_and_the_filter_finds(models: tuple[Path, Path], tmp_
     twice = ("--classify", f"{models[0]}=mood", "--classify", f"{models[1]}=mood")
     bad = sbert_search("index", "build", source, "--out", tmp_path / "x", *twice)
     assert (bad.code, "--classify has two models for the column 'mood'" in bad.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("labels", "columns"),
+    [
+        (("O", "PER", "LOC"), {"names", "names_LOC", "names_PER"}),
+        (("O", "I-PER", "I-LOC"), {"names", "names_LOC", "names_PER"}),
+        (("NN", "-LRB-", "VB"), {"names", "names_LRB_", "names_NN", "names_VB"}),
+    ],
+)
+def test_tags_that_mark_no_entities_have_columns(
+    tmp_path: Path, labels: tuple[str, ...], columns: set[str]
+) -> None:
+    tiny_tagger(tmp_path / "tokens", labels).save(tmp_path / "tagger")
+    (document,) = PredictedColumns({}, {"names": str(tmp_path / "tagger")}, {}).documents(
+        [Document("1", TEXTS[0])]
+    )
+    (found,) = Predictor(tmp_path / "tagger").tag([TEXTS[0]])
+    expected = [one.text for one in found.entities if one.label != "O"]
+    assert document.metadata.keys() <= columns
+    assert document.metadata.get("names", []) == list(dict.fromkeys(expected))
 
 
 def test_wrong_models_and_columns_are_refused(models: tuple[Path, Path], tmp_path: Path) -> None:

@@ -16,7 +16,16 @@ from sbert_search.errors import ConfigError, CorpusError, ModelError
 from sbert_search.heads.engine import Head
 from sbert_search.heads.predictor import Predictor
 from sbert_search.heads.results import TextEntities, TextLabel
-from sbert_search.heads.windows import AskedText, Window, best_answer, encode_windows, words_of
+from sbert_search.heads.windows import (
+    AskedText,
+    TaggingText,
+    Window,
+    best_answer,
+    encode_parts,
+    encode_windows,
+    entities_of,
+    words_of,
+)
 from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.models.side_file import Pooling, SideFile
@@ -256,6 +265,29 @@ def test_the_score_of_an_answer_is_the_chance_of_its_ends_at_the_temperature(
     first, last = np.exp(1 / 2), np.exp(2 / 2)  # beside two other tokens and no answer, with 0 each
     assert found.text == "the cat"
     assert found.score == pytest.approx(first / (first + 3) * last / (last + 3))
+
+
+def test_a_token_in_two_windows_counts_once_in_the_score(tmp_path: Path) -> None:
+    model, text = tiny_answerer(tmp_path), "a b c d"
+    offsets = [(0, 1), (2, 3), (4, 5), (6, 7)]
+    logits = np.array([[0, 0], [0, 0], [0, 0], [3, 4], [0, 0]], dtype=np.float32)
+    whole = AskedText(text, [Window([], [], 1, offsets)], {0: logits})
+    windows = [Window([], [], 1, offsets[:3]), Window([], [], 1, offsets[1:], 1)]
+    parts = AskedText(text, windows, {0: logits[:4], 1: logits[[0, 2, 3, 4]]})
+    found = [best_answer(model, one, max_tokens=3, threshold=0) for one in (whole, parts)]
+    assert found[0] == found[1]
+    assert found[0].text == "c"
+    assert found[0].score == pytest.approx(np.exp(7) / (np.exp(3) + 4) / (np.exp(4) + 4))
+
+
+def test_an_entity_goes_on_behind_a_word_without_a_token(tmp_path: Path) -> None:
+    model = tiny_tagger(tmp_path)
+    text = "the cat \ufffd dog sat"
+    tagging = TaggingText(text, words_of(text), len(model.labels))
+    ((known,), _) = encode_parts(model, [tagging])[1:]
+    for word, tag in zip(known, ("O", "B-per", "I-per", "O"), strict=True):
+        tagging.logits[word, model.labels.index(tag)], tagging.known[word] = 9, True
+    assert [one.text for one in entities_of(model, tagging).entities] == ["cat \ufffd dog"]
 
 
 def test_a_higher_temperature_makes_answers_less_sure_and_no_other(tmp_path: Path) -> None:

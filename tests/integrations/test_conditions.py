@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from datetime import UTC, date, datetime
+from enum import StrEnum
 
 import numpy as np
 import pytest
@@ -131,6 +132,28 @@ def test_times_are_compared_in_utc() -> None:
     collection.write([Record("c", "z", {"day": date(2024, 2, 3)})])
     columns = Conditions(collection.columns)
     assert _found_ids(collection, columns.equals("day", "2024-02-03")) == ["c"]
+
+
+def test_ids_and_titles_that_are_no_metadata() -> None:
+    collection = Collection(model="hashing")
+    collection.write([Record("a", "x", {"n": 1}), Record("b", "y", {})])
+    columns = Conditions(collection.columns)
+    assert _found_ids(collection, columns.equals("doc_id", "a")) == ["a"]
+    assert _found_ids(collection, none_of(columns.equals("doc_id", "a"))) == ["b"]
+    assert _found_ids(collection, columns.is_null("doc_id")) == []
+    assert _found_ids(collection, columns.is_null("title")) == ["a", "b"]
+    assert _found_ids(collection, none_of(columns.is_null("title"))) == []
+
+
+def test_members_of_enumerations_are_their_values() -> None:
+    kind = StrEnum("kind", {"A": "a", "B": "b"})
+    collection = Collection(model="hashing")
+    collection.write([Record("1", "x", {"k": kind.A, "l": [kind.A]}), Record("2", "y", {"k": "b"})])
+    columns = Conditions(collection.columns)
+    for value in ("a", kind.A):
+        assert _found_ids(collection, columns.equals("k", value)) == ["1"]
+        assert _found_ids(collection, columns.contains("l", value)) == ["1"]
+    assert literal(kind.B) == "'b'"
 
 
 def _found_ids(stored: Collection, condition: str) -> list[str]:

@@ -13,6 +13,8 @@ from sbert_search import FineTuned, fine_tune
 from sbert_search.cli.main import cli
 from sbert_search.errors import CheckpointError, ConfigError, CorpusError
 from sbert_search.evaluate import evaluate
+from sbert_search.text.labelled.records import Triplet
+from sbert_search.train import fine_tune as module
 from tests.models.tiny import tiny_bi_encoder
 
 WORDS = [
@@ -126,6 +128,13 @@ def test_negatives_are_used_if_every_row_has_one(model: Path, tmp_path: Path) ->
     assert 'form = "triplets"' in recipe
     with pytest.raises(CorpusError, match="no negative, but"):
         tune(model, tmp_path / "other", rows=[*rows[:-1], ROWS[-1]], epochs=1)
+
+
+@pytest.mark.parametrize(("batch_size", "steps"), [(None, 49), (128, 13)])
+def test_few_pairs_are_seen_at_most_ten_times(batch_size: int | None, steps: int) -> None:
+    pairs = [Triplet(str(n), "text", (), "") for n in range(156)]
+    found = module._defaults(pairs, Path("a.jsonl"), batch_size, has_budget=False)
+    assert f"budget.steps={steps}" in found
 
 
 def test_a_wrong_share_is_refused(model: Path, tmp_path: Path) -> None:

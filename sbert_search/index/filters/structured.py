@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
+from enum import Enum
 
 from sbert_search.config import unknown_name
 from sbert_search.errors import QueryError
@@ -39,11 +40,12 @@ def condition_text(where: Where, columns: ColumnConditions | None = None) -> str
 
 
 def plain_value(value: object) -> object:
-    """Convert a NumPy scalar, also inside a list, to a Python value; return other values as is."""
+    """Return the value of a NumPy scalar or of an enumeration's member, also inside a list."""
     import numpy as np  # loads here, not for --help
 
     if isinstance(value, list):
         return [plain_value(item) for item in value]
+    value = value.value if isinstance(value, Enum) else value
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -51,8 +53,7 @@ def literal(value: object) -> str:
     """Return the SQL literal of a text, a number, a flag, a date or a time."""
     value = plain_value(value)
     if isinstance(value, str):
-        # `str.__str__`, since the text of a member of an enumeration is its name.
-        return "'" + str.__str__(value).replace("'", "''") + "'"
+        return "'" + value.replace("'", "''") + "'"
     if isinstance(value, bool):
         return "TRUE" if value else "FALSE"
     if isinstance(value, int):

@@ -257,7 +257,7 @@ class SbertSearchVectorStore(BasePydanticVectorStore):
             if query.mode in _LEXICAL:
                 lexical = options.with_keywords(k, mode="lexical")
                 return self._collection.search(text, lexical)
-            fusion = Fusion() if query.alpha is None else Fusion(dense_weight=query.alpha)
+            fusion = Fusion(dense_weight=0.5 if query.alpha is None else query.alpha)
             hybrid = options.with_keywords(k, mode="hybrid", fusion=fusion)
             return self._collection.search(text, hybrid, vector=vector)
         if vector is None:

@@ -122,6 +122,8 @@ def _label(values: Mapping[str, object], name: str, kind: LabelKind) -> Label:
 def _list(value: object, name: str) -> list[object]:
     if isinstance(value, list):
         return value
+    if value is None:  # an empty cell
+        return []
     if not isinstance(value, str):
         raise BadRow(f"{name!r} must be a list of classes", value)
     if not value.startswith("["):

@@ -99,6 +99,7 @@ class DataConfig:
     skip_labels: tuple[str, ...] = ("-",)  # rows with these labels in the file are skipped
     score_range: tuple[float, float] = (0.0, 5.0)  # lowest and highest score; scaled to 0..1
     split: str = "train"  # name of the relevance judgements of a BEIR folder
+    dev_split: str = "dev"  # name of those of data.dev
     per_document: Annotated[int, Bounds(1)] = 4  # triplets drawn from the sections of one document
     limit: Annotated[int | None, Bounds(1)] = None  # maximum number of rows, from a file's start
 

@@ -46,7 +46,6 @@ class PairDataConfig(DataConfig):
 
     runs: tuple[Path, ...] = ()  # a TREC run for each BEIR folder of data.train
     dev_run: Path | None = None  # TREC run of data.dev, if that is a BEIR folder
-    dev_split: str = "dev"  # name of the relevance judgements of data.dev
     depth: Annotated[int, Bounds(1)] = 50  # candidates of a query, from the top of the run
     negatives: Annotated[int, Bounds(1)] = 7  # maximum number of irrelevant texts of a row
 

@@ -14,6 +14,7 @@ from sentence_transformers import SentenceTransformer
 
 from sbert_search.embed.embedder import Embedder
 from sbert_search.errors import ConfigError, IndexStoreError, ModelError, ModelMismatch
+from sbert_search.evaluate import evaluate
 from sbert_search.index.building.query_models import compared_hits
 from sbert_search.index.index import Index
 from sbert_search.search.engine import SearchEngine
@@ -53,6 +54,8 @@ def test_a_model_of_the_same_space_answers_queries(tmp_path: Path, n_shards: int
     assert (hit.doc_id, engine.embedder.identity.name) == ("7", str(fast))
     assert hit.score < 0.999
     assert SearchEngine(again).search(TEXTS[7], k=1, mode="dense")[0].score > 0.999
+    measured = evaluate(engine, [{"query": TEXTS[7], "positive": TEXTS[7]}], mode="dense")
+    assert measured.main_score == 1.0
     copy = ForkingPickler.loads(ForkingPickler.dumps(engine))
     assert copy.search(TEXTS[7], k=1, mode="dense")[0].score == hit.score
     index.remove_query_model("fast")

@@ -249,6 +249,15 @@ async def test_every_mode_finds_also_without_blocking() -> None:
             vector, 1, query_str="dune 15", mode=VectorStoreQueryMode.HYBRID, alpha=alpha
         )
         assert store.query(query).ids == [near]
+    default, half = (
+        store.query(
+            VectorStoreQuery(
+                vector, 3, query_str="dune 15", mode=VectorStoreQueryMode.HYBRID, alpha=alpha
+            )
+        ).similarities
+        for alpha in (None, 0.5)
+    )
+    assert default == half
     await store.adelete("None")
     await store.async_add([])
     assert await store.aget_nodes() == []

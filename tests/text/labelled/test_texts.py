@@ -58,6 +58,7 @@ def test_a_column_that_is_named_is_not_found_for_another_part(tmp_path: Path) ->
         ("several", ["b", "a", "b", 3], ("b", "a", "3")),
         ("several", [], ()),
         ("several", "a | b", ("a", "b")),
+        ("several", None, ()),
         ("several", '["a", "b"]', ("a", "b")),
         ("number", "2.5", 2.5),
         ("number", 3, 3.0),

@@ -26,6 +26,7 @@ from sbert_search.index.index import Index
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.heads import Dense
 from sbert_search.models.sequence_classifier import CrossEncoder
+from sbert_search.models.side_file import SideFile, write_side_file
 from sbert_search.train import bi_encoder as bi_encoder_train
 from sbert_search.train.bi_encoder import BiEncoderRecipe, open_model, train_bi_encoder
 from sbert_search.train.data.examples import Example
@@ -598,6 +599,10 @@ def test_the_targets_of_a_cross_encoder_are_its_logits(
     rows = score_by_teacher(arrange([examples], ()), str(given["teacher"]), device="cpu")
     encoded = model.tokenizer.encode_pairs([("a cat", "the dog sat"), ("a cat", "far away")])
     logits = model(model.pack(encoded)).detach().numpy().reshape(1, 2)
+    np.testing.assert_allclose(np.asarray(rows.targets, float), logits, atol=1e-5)
+    shutil.copytree(given["teacher"], calibrated := tmp_path / "calibrated")
+    write_side_file(calibrated, SideFile(temperature=4.0))
+    rows = score_by_teacher(arrange([examples], ()), str(calibrated), device="cpu")
     np.testing.assert_allclose(np.asarray(rows.targets, float), logits, atol=1e-5)
     tiny_cross_encoder(tmp_path / "tokens", labels=("a", "b", "c")).save(tmp_path / "classes")
     with pytest.raises(ConfigError, match="has 3 labels and so no single score"):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from sbert_search.errors import ConfigError, CorpusError
+from sbert_search.train.bi_encoder_losses import LossConfig
 from sbert_search.train.data.examples import (
     ColumnNames,
     DataConfig,
@@ -16,6 +17,8 @@ from sbert_search.train.data.examples import (
     TargetKind,
     read_examples,
 )
+from sbert_search.train.dev_metrics import dev_evaluator
+from tests.models.tiny import tiny_bi_encoder
 
 SECTIONS = {
     "text": "Lead.\n# One\nThe first part begins right here. The first part ends right there.\n"
@@ -142,6 +145,10 @@ def test_a_beir_folder_gives_its_relevant_pairs(tmp_path: Path) -> None:
     found = read_examples(tmp_path, DataConfig(train=tmp_path, form="beir"), "nothing")
     assert texts(found) == [("query", "T one")]
     assert found[0].group == "q"
+    (tmp_path / "qrels" / "dev.tsv").write_text(judged.replace("d2\t0", "d2\t1"))
+    data = DataConfig(train=tmp_path, dev=tmp_path, form="beir")
+    model = tiny_bi_encoder(tmp_path / "tokens")
+    assert dev_evaluator(tmp_path, data, LossConfig(name="mnrl"), (), model).rows == 2
 
 
 def test_single_texts_with_a_class(path: Path) -> None:
