@@ -349,8 +349,8 @@ class PredictedColumns:
                 for entity in found.entities:
                     if entity.label == OUTSIDE:  # of tags that mark no entities
                         continue
-                    kind = entity.label if entity.label in by_kind else _kind(entity.label)
-                    for name in (column, by_kind[kind]):
+                    tag = entity.label if entity.label in by_kind else _kind(entity.label)
+                    for name in (column, by_kind[tag]):
                         lists.setdefault(name, []).append(entity.text)
                 own.update({name: list(dict.fromkeys(items)) for name, items in lists.items()})
         return [

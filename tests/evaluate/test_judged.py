@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -250,6 +251,11 @@ def test_runs_of_any_system_are_judged_and_compared(trec: Path) -> None:
     assert shown.exit_code == 0, shown.output
     assert "ours.trec (second) beside bm25.trec (first), nDCG@10: 0.552 and 0.875" in shown.stdout
     assert "queries without results: 1\n" in shown.stdout
+    (trec / "new").mkdir()
+    shutil.copy(trec / "ours.trec", trec / "new" / "bm25.trec")
+    alike = [*arguments[:-1], str(trec / "new" / "bm25.trec")]
+    shown = CliRunner().invoke(cli, alike)
+    assert f"{alike[-1]} (second) beside {alike[-2]} (first)" in shown.stdout
     told = CliRunner().invoke(cli, [*arguments, "--json", "--metric", "MRR@10"])
     lines = [json.loads(line) for line in told.stdout.splitlines()]
     assert [line["scores"] for line in lines[:2]] == [{"MRR@10": 7 / 16}, {"MRR@10": 7 / 8}]

@@ -87,25 +87,28 @@ def run(
             emit({"a": str(runs[0]), "b": str(path), **_of_change(comparison)})
         return
     intervals = [evaluation.intervals for evaluation in evaluations]
+    names = [path.name for path in runs]
+    if len({*names}) < len(names):
+        names = [*map(str, runs)]
     show_table(
         ["run", *first.scores],
         [
             [
-                path.name,
+                name,
                 *(
                     f"{value:.4f}" + (" ({:.4f} to {:.4f})".format(*ends[n]) if n in ends else "")
                     for n, value in evaluation.scores.items()
                 ),
             ]
-            for path, evaluation, ends in zip(runs, evaluations, intervals, strict=True)
+            for name, evaluation, ends in zip(names, evaluations, intervals, strict=True)
         ],
     )
     for name in first.counts:
         counts = [f"{n:,}" if (n := each.counts[name]) else "none" for each in evaluations]
-        of_runs = [f"{n} in {path.name}" for n, path in zip(counts, runs, strict=True)]
+        of_runs = [f"{n} in {run_name}" for n, run_name in zip(counts, names, strict=True)]
         say(f"{name}: {counts[0] if len({*counts}) == 1 else ', '.join(of_runs)}")
-    for path, comparison in zip(runs[1:], comparisons, strict=True):
-        say(f"{path.name} (second) beside {runs[0].name} (first), {comparison}")
+    for name, comparison in zip(names[1:], comparisons, strict=True):
+        say(f"{name} (second) beside {names[0]} (first), {comparison}")
 
 
 @click.command()

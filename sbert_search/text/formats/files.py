@@ -72,7 +72,7 @@ _UNREAD_FOLDERS = frozenset(("__pycache__", "node_modules"))  # not read, like h
 _UNREAD_FILES = ({"pyvenv.cfg"}, {"LOCK", "MANIFEST.json"}, {"LOCK", "shards.json"})
 
 _PDF_SHARE = 8  # a PDF file may have this many times the bytes of a document: each page is one
-_EXTRACTION = 8  # increase it when a change of the code changes the title or text of a file
+_EXTRACTION = 9  # increase it when a change of the code changes the title or text of a file
 # Columns that `read_files` fills itself; fields of front matter with these names are ignored.
 _OWN_COLUMNS = ("id", "text", "path", "modified", "page")
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)

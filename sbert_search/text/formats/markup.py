@@ -407,11 +407,12 @@ _MAX_RUNNING_LINES = 4  # of a header or a footer
 _MAX_RUNNING_CHARS = 200
 _MAX_STAMP_CHARS = 200  # of a scanned page, such as its number
 _NO_TITLE = re.compile(  # what programs write if the author gave no title
-    r"untitled.*|microsoft (word|powerpoint|excel)\b.*|(powerpoint|slide|document|presentation) ?"
+    r"untitled.*|\(?(anonymous|unspecified)\)?|"
+    r"microsoft (word|powerpoint|excel)\b.*|(powerpoint|slide|document|presentation) ?"
     r"(presentation|\d+)?|.*\.(docx?|dotx?|rtf|odt|pages|pptx?|xlsx?|indd|qxd|fm|wpd|tex|dvi|e?ps|pdf)",
     re.IGNORECASE,
 )
-_NO_AUTHOR = ("", "anonymous", "unknown")
+_NO_AUTHOR = ("", "anonymous", "unknown", "unspecified")  # perhaps in parentheses
 NO_TEXT = "no page has text; a scanned PDF needs text recognition (OCR) first"
 _REFERENCES = re.compile(  # a line without white space, as in R EFERENCES, of small capitals
     r"([\d.]+|[ivx]+\.|[a-z]\.)?(references(cited|andnotes)?|bibliography|workscited|literatur(e|"
@@ -450,9 +451,10 @@ class Pdf:
             title, author, subject, keywords = (
                 clean_title(_clean(str(getattr(about, name, None) or ""))) for name in named
             )
-            self.columns: dict[str, str | list[str]] = {"subject": subject} if subject else {}
-            if author.lower() not in _NO_AUTHOR:
-                self.columns["author"] = author
+            self.columns: dict[str, str | list[str]] = {}
+            for name, value in (("subject", subject), ("author", author)):
+                if value.strip("()").lower() not in _NO_AUTHOR:
+                    self.columns[name] = value
             if words := [word for part in re.split("[,;]", keywords) if (word := part.strip())]:
                 self.columns["keywords"] = words
             with contextlib.suppress(ValueError):  # not a date

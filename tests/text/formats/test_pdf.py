@@ -228,8 +228,8 @@ def test_pages_that_are_only_images_are_named_in_one_note(
 @pytest.mark.parametrize(
     "title",
     [
-        "Microsoft Word - final_v7_REVISED.docx", "untitled", "Untitled-3", "thesis.DOC", "a.indd",
-        "Slide 1", "PowerPoint Presentation", "paper.pdf", "", " ",
+        "Microsoft Word - final_v7_REVISED.docx", "untitled", "(anonymous)", "Untitled-3",
+        "thesis.DOC", "a.indd", "Slide 1", "PowerPoint Presentation", "paper.pdf", "", " ",
     ],
 )  # fmt: skip
 def test_a_title_that_a_program_made_up_is_none(title: str) -> None:
@@ -442,4 +442,4 @@ def test_the_version_of_the_extraction_is_raised_with_what_is_extracted(tmp_path
     (tmp_path / "e.pdf").write_bytes(make_pdf(["iden-) Tj 0 -14 Td (tifier"], "untitled"))
     found = [(d.title, d.text, d.metadata.get("tags")) for d in read_all(tmp_path)[0]]
     digest = xxhash.xxh3_64_hexdigest(repr(found).encode())
-    assert (files._EXTRACTION, digest) == (8, "be593cbd05bae5e2"), found
+    assert (files._EXTRACTION, digest) == (9, "be593cbd05bae5e2"), found
