@@ -12,7 +12,7 @@ import sbert_search
 from sbert_search.cli.main import cli
 
 PACKAGE = Path(sbert_search.__file__).parent
-MODULES, LINES, OPTIONS = 403, 88_667, 803
+MODULES, LINES, OPTIONS = 403, 88_684, 803
 
 
 def test_the_package_is_not_larger_than_agreed() -> None:

@@ -295,7 +295,8 @@ class Endpoint(Generic[Q]):
         if operation.right != "open" and served.active > served.limits.requests:
             raise overloaded_problem(1.0)
         try:
-            pairs = parse_qsl(scope["query_string"].decode("ascii"), keep_blank_values=True)
+            text = scope["query_string"].decode("ascii")
+            pairs = parse_qsl(text, keep_blank_values=True, errors="strict")
         except (UnicodeDecodeError, ValueError) as error:
             raise Problem(400, "The part of the address after ? cannot be read.") from error
         query = dict(pairs)

@@ -117,7 +117,8 @@ class ServedIndex:
                 plain = options.syntax == "plain"
                 texts = list(queries) if plain else [parse_query(query).text for query in queries]
                 embedded = await model.embed(texts, work, task="query", param="query")
-                vectors = embedded.vectors
+                if embedded.vectors.any(axis=1).all():
+                    vectors = embedded.vectors  # else the engine says what zeros mean for a query
             try:
                 with work.searching(), reranking_for(work, self.metrics):
                     return await engine.asearch_many(

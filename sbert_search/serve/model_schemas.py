@@ -178,10 +178,17 @@ class SimilarityParameters(Struct, kw_only=True):
 
 
 class SimilarityRequest(Struct, kw_only=True):
-    """Sentences to compare by the model's similarity function."""
+    """Sentences to compare by the model's similarity function.
+
+    Attributes:
+        inputs: The sentences.
+        parameters: How they are embedded.
+        model: As for embeddings.
+    """
 
     inputs: SentencePair
     parameters: SimilarityParameters | None = None
+    model: str = ""
 
 
 class TokenizeRequest(Struct, kw_only=True):
@@ -191,11 +198,13 @@ class TokenizeRequest(Struct, kw_only=True):
         inputs: A text or texts.
         add_special_tokens: Whether the model's special tokens are added; None: yes.
         prompt_name: Name of the model's prompt to put before each text.
+        model: As for embeddings.
     """
 
     inputs: str | list[str]
     add_special_tokens: bool | None = None
     prompt_name: str | None = None
+    model: str = ""
 
 
 class Token(Struct, kw_only=True):
@@ -254,7 +263,7 @@ class PredictRequest(Struct, kw_only=True):
     """Texts to classify.
 
     Attributes:
-        inputs: A text, a pair of texts as ``["a", "b"]``, or several, ``[["a"], ["b", "c"]]``.
+        inputs: A text, a pair of texts as ``["a", "b"]``, or several, ``[["a", "b"], ["c", "d"]]``.
         model: Name of a classifier of this server; any other name means the first one.
         raw_scores: Whether scores are logits; None: they are probabilities.
         truncate: False: a text that is too long is an error and not cut.

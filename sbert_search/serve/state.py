@@ -12,7 +12,7 @@ from functools import partial
 from ipaddress import ip_network
 from pathlib import Path
 from time import time
-from typing import cast
+from typing import TypeVar, cast
 
 from sbert_search.base.progress import warn
 from sbert_search.base.threads import end_idle_workers
@@ -34,6 +34,8 @@ from sbert_search.serve.metrics import Metrics
 from sbert_search.serve.problems import Problem
 from sbert_search.serve.reranker import ServedReranker
 from sbert_search.wings import required_part
+
+T = TypeVar("T")
 
 RELOAD_S = 1.0  # seconds between two checks for new commits
 STALLED_S = 120.0  # seconds; a batch that takes longer makes the server not ready
@@ -113,7 +115,7 @@ class Served:
 
     def embedder(self, name: str) -> ServedEmbedder:
         """Return the embedding model with a name; else the first one that is no query model."""
-        if found := self.embedders.get(name) or self.first_embedder:
+        if found := _named(self.embedders, name) or self.first_embedder:
             return found
         message = "The server has no embedding model."
         if self.embedders:
@@ -132,14 +134,14 @@ class Served:
         """Return the reranker with a name; without such a reranker, the first one."""
         if not self.rerankers:
             raise Problem(404, NO_RERANKER, "model")
-        return self.rerankers.get(name) or next(iter(self.rerankers.values()))
+        return _named(self.rerankers, name) or next(iter(self.rerankers.values()))
 
     def classifier(self, name: str) -> ServedClassifier:
         """Return the classifier with a name; without such a classifier, the first one."""
         if not self.classifiers:
             message = "The server was started without --predict, so it has no classifier."
             raise Problem(404, message, "model")
-        return self.classifiers.get(name) or next(iter(self.classifiers.values()))
+        return _named(self.classifiers, name) or next(iter(self.classifiers.values()))
 
     def require_filter(self, where: Where | None) -> None:
         """Refuse a filter that is too long."""
@@ -374,6 +376,11 @@ def _network(text: str) -> str:
 def short_name(model: str) -> str:
     """Return the last part of a model's name or path, since answers must show no path."""
     return Path(model).name or model
+
+
+def _named(models: Mapping[str, T], name: str) -> T | None:
+    """Return the model with a name, which may be as long as in the command: ``org/name``."""
+    return models.get(name) or models.get(short_name(name))
 
 
 def _free_name(model: str, taken: Container[str]) -> str:

@@ -238,8 +238,9 @@ async function countValues(query = isQuery() && !state.like ? state.query : null
   const about = {
     index: name,
     query,
-    // Meaning ranks every document, so all of them are counted.
-    mode: finding() === "lexical" ? "lexical" : "dense",
+    // Meaning ranks every document, so all of them are counted. In an order of a column, hybrid
+    // search lists those with a word of the query.
+    mode: finding() === "lexical" || (finding() === "hybrid" && sort()) ? "lexical" : "dense",
   };
   try {
     const done = await counts.run((signal) =>

@@ -34,7 +34,7 @@ def _texts(inputs: str | list[str | list[str]]) -> tuple[bool, list[Text]]:
     texts: list[Text] = []
     for at, one in enumerate(listed):
         if isinstance(one, str) or not 1 <= len(one) <= 2:
-            message = 'Send a text, a pair ["a", "b"], or several of them, [["a"], ["b", "c"]].'
+            message = 'Send a text, a pair ["a", "b"], or several pairs, [["a", "b"], ["c", "d"]].'
             raise Problem(400, message, "inputs" if single else f"inputs[{at}]")
         texts.append(one[0] if len(one) == 1 else (one[0], one[1]))  # type: ignore[arg-type]
     return single, texts

@@ -134,7 +134,7 @@ def _typed(vectors: Vectors, types: Sequence[str]) -> CohereEmbeddings:
 async def similarities(served: Served, call: Call[SimilarityRequest]) -> Reply:
     """Compare a sentence with others."""
     body = call.body
-    model = served.embedder("")
+    model = served.embedder(body.model)
     sentences = body.inputs.sentences
     served.require_items(len(sentences), "inputs.sentences")
     settings = body.parameters
@@ -152,7 +152,7 @@ async def similarities(served: Served, call: Call[SimilarityRequest]) -> Reply:
 async def tokenize(served: Served, call: Call[TokenizeRequest]) -> Reply:
     """Turn texts into token ids."""
     body = call.body
-    model = served.embedder("")
+    model = served.embedder(body.model)
     texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
     served.require_items(len(texts), "inputs")
     tokenizer = model.tokenizer

@@ -182,9 +182,8 @@ async def answer_search(served: Served, body: AskedSearch, work: Work) -> Search
     with work.searching():
         if body.facets:
             with _named_field(lambda _: "facets"):
-                facets = await served_index.facets(
-                    body.query, body.facets, options, body.facet_values
-                )
+                text = queries[0] if queries else None
+                facets = await served_index.facets(text, body.facets, options, body.facet_values)
         if body.queries is None:
             total, suggestion = await served_index.about(body.query, options)
     results = [

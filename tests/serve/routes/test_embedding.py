@@ -14,12 +14,12 @@ import pytest
 from sbert_search.embed.embedder import Embedder
 from sbert_search.serve.access import AccessTokens, ServerLimits
 from sbert_search.serve.endpoint import Call
-from sbert_search.serve.model_schemas import TokenizeRequest
+from sbert_search.serve.model_schemas import SentencePair, SimilarityRequest, TokenizeRequest
 from sbert_search.serve.problems import Problem
 from sbert_search.serve.queue import Work
-from sbert_search.serve.routes.embedding import tokenize
+from sbert_search.serve.routes.embedding import similarities, tokenize
 from sbert_search.serve.state import ServeSettings, open_served
-from tests.models.tiny import TEXTS
+from tests.models.tiny import TEXTS, tiny_static
 from tests.serve.live import Live
 
 NAMES = ["/embeddings", "/v1/embeddings"]
@@ -141,6 +141,24 @@ def test_sentences_are_compared(tiny: Live, embedder: Embedder) -> None:
     np.testing.assert_allclose(answer.json, expected[0], atol=1e-6)
     empty = tiny.post("/similarity", inputs={"source_sentence": "a", "sentences": []})
     assert empty.status == 400
+
+
+def test_a_named_model_compares_and_tokenizes(tmp_path: Path) -> None:
+    one, two = (str(tiny_static(tmp_path / name, seed=n)) for n, name in enumerate(("one", "two")))
+    served = open_served(ServeSettings(indexes={}, models=[one, two], tokens=AccessTokens({})))
+    pair = SentencePair(source_sentence="the cat", sentences=["a dog"])
+    for name in ("two", two, "org/two"):
+        assert served.embedder(name).name == "two"
+        body = SimilarityRequest(inputs=pair, model=name)
+        found = asyncio.run(similarities(served, Call(body, {}, {}, Work(), {}))).value
+        assert found == pytest.approx([cosine(two, "the cat", "a dog")], abs=1e-6)
+    assert served.embedder("other").name == "one"
+    assert found != pytest.approx([cosine(one, "the cat", "a dog")], abs=1e-3)
+
+
+def cosine(model: str, first: str, second: str) -> float:
+    vectors = Embedder(model).encode([first, second], normalize_embeddings=True)
+    return float(vectors[0] @ vectors[1])
 
 
 def test_the_models_are_listed(tiny: Live, models: Path) -> None:

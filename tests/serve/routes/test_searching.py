@@ -7,7 +7,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from safetensors.numpy import load_file, save_file
 
+from sbert_search.index.index import Index
 from sbert_search.search.engine import SearchEngine
 from sbert_search.serve.access import AccessTokens, ServerLimits
 from sbert_search.serve.endpoint import Call
@@ -21,6 +23,7 @@ from sbert_search.serve.search_schemas import (
     SimilarResponse,
 )
 from sbert_search.serve.state import Served, ServeSettings, open_served
+from tests.models.tiny import TOKENS, tiny_static
 
 
 def asked(**fields: object) -> AskedSearch:
@@ -68,6 +71,30 @@ def test_a_column_that_is_named_twice_is_counted_once(built: Path) -> None:
     body = asked(query="dough", facets=["year", "year"])
     served = served_with(built, 10, items=1)  # texts of a request, and not columns
     assert len(asyncio.run(answer_search(served, body, Work())).facets) == 1
+
+
+def test_facets_are_those_of_a_query_in_a_list(built: Path) -> None:
+    served = served_with(built, 10)
+    forms: list[dict[str, object]] = [{"query": "dough"}, {"queries": ["dough"]}]
+    bodies = [asked(mode="lexical", facets=["year"], **form) for form in forms]
+    alone, in_list = (asyncio.run(answer_search(served, body, Work())).facets for body in bodies)
+    assert alone == in_list
+    assert alone != asyncio.run(answer_search(served, asked(facets=["year"]), Work())).facets
+
+
+def test_a_query_without_a_direction_is_answered_by_words(tmp_path: Path) -> None:
+    weights = tiny_static(tmp_path / "model") / "model.safetensors"
+    table = load_file(weights)
+    table["embedding.weight"][TOKENS.index("sun")] = 0
+    save_file(table, weights)
+    texts = ["the red sun", "a cat sat"]
+    index = Index.from_texts(texts, model=str(weights.parent), out=tmp_path / "i")
+    served = served_with(tmp_path / "i", 10)
+    for queries in (["sun"], ["sun", "cat"]):
+        answer = asyncio.run(answer_search(served, asked(queries=queries), Work()))
+        found = [[hit.id for hit in result.hits] for result in answer.results]
+        expected = SearchEngine(index).search_many(queries)
+        assert found == [[hit.doc_id for hit in hits] for hits in expected]
 
 
 def test_more_hits_than_allowed_are_refused(built: Path) -> None:
