@@ -1,4 +1,4 @@
-"""Embedding speed of a static table, against sentence-transformers, model2vec and our encoder.
+"""Speed of embedding by a static table: ours, sentence-transformers', model2vec's; our encoder.
 
     python benchmarks/bench_table.py [--quick] [--table FOLDER] [--model FOLDER]
         [--peer-python PYTHON]
@@ -71,7 +71,7 @@ def random_table(encoder: Path, folder: Path) -> Path:
 def measure(
     results: Results, source: str, parts: list[list[str]], table: Path, encoder: Path
 ) -> None:
-    """Measure all programs on some lists of texts; the first list is a warm-up."""
+    """Time each program on each list of texts in ``parts``; the first list is a warm-up."""
     ours, library = Embedder(table, device="cpu"), SentenceTransformer(str(table), device="cpu")
     large = Embedder(encoder, device="cpu", precision="fp32")
     programs: dict[str, Callable[[list[str]], object]] = {

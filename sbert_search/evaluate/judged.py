@@ -286,7 +286,7 @@ def compare_searches(
 
 
 def _overlap(first: Sequence[str], second: Sequence[str]) -> float:
-    """Return the share of the hits that two searches have in common: 1 if both find nothing."""
+    """Return the share of hits that two searches have in common; it is 1 if both find nothing."""
     most = max(len(first), len(second))
     return len({*first} & {*second}) / most if most else 1.0
 

@@ -310,7 +310,7 @@ def best_answer(
 
 
 def _of_all_tokens(windows: Sequence[Window], tables: Sequence[Vectors]) -> Floats:
-    """Return the logits of all tokens of a text, (tokens, 2): the highest of those in windows."""
+    """Return the logits of all tokens of a text, (tokens, 2), the highest over windows."""
     found = np.full((max(w.first + len(w.offsets) for w in windows), 2), -np.inf)
     for window, table in zip(windows, tables, strict=True):
         own = found[window.first : window.first + len(window.offsets)]

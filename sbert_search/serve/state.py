@@ -379,7 +379,7 @@ def short_name(model: str) -> str:
 
 
 def _named(models: Mapping[str, T], name: str) -> T | None:
-    """Return the model with a name, which may be as long as in the command: ``org/name``."""
+    """Return the model with a name; of ``org/name``, only the last part counts."""
     return models.get(name) or models.get(short_name(name))
 
 

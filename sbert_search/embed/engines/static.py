@@ -75,7 +75,7 @@ class StaticEngine:
         places = ids if self._mapping is None else self._mapping[ids]
         sums = np.empty((len(tokens), self._table.shape[1]), np.float32)
         start = 0
-        for row, end in enumerate(np.cumsum(lengths).tolist()):  # ten times as fast as `reduceat`
+        for row, end in enumerate(np.cumsum(lengths).tolist()):  # far faster than `reduceat`
             rows = self._table[places[start:end]]
             if self._factors is not None:
                 rows = rows * self._factors[ids[start:end], None].astype(np.float32)

@@ -48,7 +48,7 @@ _STATED = {
 }
 
 NO_LIMIT = 1 << 30  # tokens; more than any text has
-_KNOWN_CHARS = 1 << 19  # of words that are kept with their ids, about 20 MiB
+_KNOWN_CHARS = 1 << 19  # of words that are kept with their ids, about 16 MiB
 Ids = list[int]
 
 
@@ -377,7 +377,7 @@ def _apply_settings(backend: Tokenizer, settings: Mapping[str, object]) -> None:
 
 
 def _splits_at_blanks(backend: Tokenizer) -> bool:
-    """Whether the tokens of a text are those of its parts between single blanks, one by one."""
+    """Whether a text can be cut at its blanks, and its parts tokenised apart, with equal ids."""
     by_character = isinstance(backend.normalizer, normalizers.BertNormalizer)
     by_word = isinstance(backend.pre_tokenizer, pre_tokenizers.BertPreTokenizer)
     added = backend.get_added_tokens_decoder().values()

@@ -24,6 +24,7 @@ from sbert_search.serve.search_schemas import (
 )
 from sbert_search.serve.state import Served, ServeSettings, open_served
 from tests.models.tiny import TOKENS, tiny_static
+from tests.serve.live import Live
 
 
 def asked(**fields: object) -> AskedSearch:
@@ -95,6 +96,12 @@ def test_a_query_without_a_direction_is_answered_by_words(tmp_path: Path) -> Non
         found = [[hit.id for hit in result.hits] for result in answer.results]
         expected = SearchEngine(index).search_many(queries)
         assert found == [[hit.doc_id for hit in hits] for hits in expected]
+
+
+def test_an_address_that_is_no_utf8_is_refused(live: Live) -> None:
+    assert live.ask("GET", "/v1/search?q=M%C3%BChle").status == 200
+    answer = live.ask("GET", "/v1/search?q=M%FChle")
+    assert (answer.status, "cannot be read" in str(answer.json)) == (400, True)
 
 
 def test_more_hits_than_allowed_are_refused(built: Path) -> None:
